@@ -104,6 +104,8 @@ def _tma_umma(layout: Any, x: cute.Tensor) -> None:
         cta_layout_vmnk=layout, enable_multicast_signaling=True, defer_sync=True,
     )  # fmt: skip
     assert pipe.sync_object_full.arrive_count == 1
+    first = pipe.sync_object_full.barrier_storage
+    assert (first.dtype, first.memspace) == (kiln.Int64, cute.AddressSpace.smem)
     rows, columns = cute.size(layout, mode=[1]), cute.size(layout, mode=[2])
     assert pipe.sync_object_empty.arrive_count == rows + columns - 1
     producer, consumer = pipe.make_participants()

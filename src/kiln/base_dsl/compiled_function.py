@@ -86,7 +86,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         self._adapters = {
             name: adapt
             for name, node in zip(names, nodes, strict=True)
-            if isinstance(node, GroupNode) and (adapt := node.adapter()) is not None
+            if not isinstance(node, StaticNode) and (adapt := node.adapter()) is not None
         }
         annotation = source.parameters.annotation
         self.passed: list[str] = [

@@ -95,6 +95,7 @@ _ATOMIC = (
     slice,
     type(Ellipsis),
     types.CodeType,
+    types.GenericAlias,
     property,
 )
 

@@ -119,6 +119,11 @@ class MbarrierArray(SyncObject):
         self.announces: bool = arrival.announces
 
     @property
+    def barrier_storage(self) -> Pointer:
+        """The mbarrier of the first stage; those of the others follow it."""
+        return self._base
+
+    @property
     def arrival(self) -> Arrival:
         """How agents arrive."""
         return self._arrival

@@ -373,3 +373,14 @@ def test_namespaces_gain_attributes_too():
             launch_parts(x, ask)
     with pytest.raises(AttributeError, match="no attribute 'part'"):
         launch_parts(x, "read")
+
+
+def test_an_error_in_a_branch_is_told_beside_generic_aliases():
+    @cute.jit
+    def failing(x: cute.Tensor):
+        kinds = SimpleNamespace(table=dict[int, float])
+        if x[0] == 5:
+            x[1] = kinds.missing
+
+    with pytest.raises(AttributeError, match="missing"):
+        failing(np.array([5, 0], np.int32))

@@ -8,6 +8,7 @@ import pytest
 import kiln
 from kiln import cute
 from kiln.cute import experimental as cute_ext
+from kiln.cute.nvgpu import tcgen05
 from kiln.cute.runtime import from_dlpack
 
 TV = ((8, 4), (4, 1)), ((4, 32), (1, 128))
@@ -61,4 +62,44 @@ def test_elements_outside_the_tensor_are_not_accessed(divisibility):
     np.testing.assert_array_equal(out, x + np.float32(2))
     rest = memory.sum() + 0.0
     assert rest == memory.sum()
+    assert (memory[1] == -7).sum() == memory[1].size - out.size
+
+
+ROWS, COLUMNS = 100, 24
+"""Within a tile of 128 x 32."""
+
+
+@cute_ext.kernel
+def scale(x: cute.Tensor, out: cute.Tensor):
+    """Threads have the elements of a copy from tensor memory, and move them between global memory and registers."""
+    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition.x32), kiln.Float32)
+    accumulators = cute.make_tensor(
+        cute.make_ptr(kiln.Float32, 0, cute.AddressSpace.tmem, assumed_align=16),
+        cute.make_layout((128, 32), stride=(1 << 16, 1)),
+    )
+    copies = tcgen05.make_tmem_copy(atom, accumulators)
+    thread = copies.get_slice(cute.arch.thread_idx()[0])
+    plain = cute.make_tiled_copy_D(cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), kiln.Float32), copies)
+    tiles = [cute.flat_divide(t, (128, 32))[None, None, 0, 0] for t in (x, out)]
+    held = cute_ext.allocate(
+        kiln.Float32, cute.AddressSpace.rmem, cute.make_layout(thread.partition_D(tiles[1]).shape), alignment=32
+    )
+    cute_ext.partition_and_copy(plain.get_slice(cute.arch.thread_idx()[0]), tiles[0], held)
+    held.store(held.load() * 2)
+    cute_ext.partition_and_copy(thread, held, tiles[1])
+
+
+@cute_ext.jit
+def scale_all(x: cute.Tensor, out: cute.Tensor):
+    scale(x, out).launch(grid=1, block=128)
+
+
+def test_a_slice_of_a_copy_from_tensor_memory_says_which_elements_a_thread_has(monkeypatch):
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_100a")
+    memory = np.full((2, 128, 32), -7.0, np.float32)
+    x, out = (part[:ROWS, :COLUMNS] for part in memory)
+    x[:] = np.random.default_rng(0).random(x.shape)
+    with kiln.target("cpu"):
+        scale_all(*(from_dlpack(t).mark_layout_dynamic(leading_dim=1) for t in (x, out)))
+    np.testing.assert_array_equal(out, 2 * x)
     assert (memory[1] == -7).sum() == memory[1].size - out.size

@@ -342,3 +342,12 @@ def test_the_rows_of_a_tile_of_one_row_have_coordinates_of_their_own() -> None:
     tiles = zipped_divide(make_identity_layout((1, 124)), (4, 64))
     assert str(tiles) == "((4,64),(1,2)):((1@0,1@1),(0,64@1))"
     assert tiles(((3, 5), (0, 1))) == (3, 69)
+
+
+def test_a_mode_that_is_divided_already_gives_its_parts_to_tiles_and_rests() -> None:
+    """As CuTe's `thrfrg_A` does: (thread, value) by modes of threads gives ((thread, ...), (value, ...))."""
+    operand = make_layout(((8, 4), (2, 6)), stride=((1, 100), (10, 20)))
+    assert str(zipped_divide(operand, (None, 2))) == "((8,2),(4,6)):((1,10),(100,20))"
+    threads = (None, (make_layout(2), make_layout(3)))
+    assert str(zipped_divide(operand, threads)) == "((8,(2,3)),(4,(1,2))):((1,(10,20)),(100,(0,60)))"
+    assert str(zipped_divide(make_layout((8, 6)), (None, 2))) == "((1,2),(8,3)):((0,8),(1,16))"

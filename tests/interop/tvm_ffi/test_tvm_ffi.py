@@ -298,10 +298,12 @@ def test_pointers_may_be_plain_addresses():
     function = cute.compile(scale_at, here, 1.0, options=OPTION)
     for call in (function, by_registry(function)):
         call(here, 2.0)
-        call(ctypes.c_void_p(data.ctypes.data), 0.5)
+        call(ctypes.c_void_p(data.ctypes.data), 2.0)
+        call(data.ctypes.data, 0.25)  # as `tensor.data_ptr()` is
         assert np.array_equal(data, row())
-        with pytest.raises((TypeError, ValueError), match="not a multiple of 16"):
-            call(ctypes.c_void_p(data.ctypes.data + 4), 1.0)
+        for address in (ctypes.c_void_p(data.ctypes.data + 4), data.ctypes.data + 4):
+            with pytest.raises((TypeError, ValueError), match="not a multiple of 16"):
+                call(address, 1.0)
 
 
 def test_an_address_says_too_little_to_compile_for():

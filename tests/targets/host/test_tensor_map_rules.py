@@ -8,7 +8,7 @@ import pytest
 
 from kiln.dialects.nvgpu.tma import ELEMENTS, SWIZZLES
 from kiln.targets.host import jit, tensor_map_rules
-from kiln.targets.host.tensor_maps import Finding, Request, broken_rule
+from kiln.targets.host.tensor_maps import Finding, Request, broken_rule, complete
 
 assert jit.load_native  # what compiles native functions
 INTERLEAVES = ("none", "16b", "32b")
@@ -71,6 +71,13 @@ RIGHT = [
 @pytest.mark.parametrize("made", RIGHT)
 def test_what_keeps_all_rules(made: Any) -> None:
     assert said(made) == ""
+
+
+def test_modes_of_one_element_have_any_stride() -> None:
+    """Arrays with such modes often have a stride of one element there."""
+    made = request(sizes=(64, 1, 8, 1), strides=(2, 128, 2), box=(64, 1, 8, 1))
+    complete(made, bytes(made)[Request.box.offset :])
+    assert said(made) == "" and list(made.strides)[:3] == [0, 128, 0]
 
 
 WRONG = {

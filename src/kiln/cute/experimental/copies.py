@@ -19,7 +19,8 @@ from ..layout.basis import add_coords
 from ..layout.int_tuple import product
 from ..layout.leaf import get_divisibility
 from ..layout.tiling import zipped_divide
-from ..nvgpu.tcgen05 import get_s2t_smem_desc_tensor
+from ..nvgpu.common import CopyUniversalOp
+from ..nvgpu.tcgen05 import get_s2t_smem_desc_tensor, is_tmem_load
 from ..tensor import vector_access
 from ..tensor.extents import Extents
 from ..tensor.pointer import AddressSpace, element_bits
@@ -74,6 +75,8 @@ def partition_and_copy(tiled_copy: object, src: object, dst: object, *, loc: obj
     """Copy a thread's part of a tile between memory and the thread's registers, with a slice of a tiled copy.
 
     The side in memory is partitioned, registers are the thread's own. Loads from tensor memory are complete after it.
+    Copies between registers and global memory leave out elements outside the tensor, as `copy` does. They may also take
+    the slice of a copy from tensor memory, which then says only which elements the thread has.
     """
     if not isinstance(tiled_copy, ThrCopy):
         raise type_error(
@@ -83,10 +86,18 @@ def partition_and_copy(tiled_copy: object, src: object, dst: object, *, loc: obj
     spaces = [getattr(x, "memspace", None) for x in (src, dst)]
     if spaces.count(AddressSpace.rmem) != 1:
         raise type_error(f"partition_and_copy from {src} to {dst}", "one of them is in registers, the other in memory")
-    if spaces[0] is AddressSpace.rmem:
-        copy_with_atom(tiled_copy, tiled_copy.retile(src), tiled_copy.partition_D(dst))
+    from_registers = spaces[0] is AddressSpace.rmem
+    memory = tiled_copy.partition_D(dst) if from_registers else tiled_copy.partition_S(src)
+    if isinstance(memory, TracedTensor) and memory.memspace in (AddressSpace.gmem, AddressSpace.generic):
+        is_plain = isinstance(tiled_copy.op, CopyUniversalOp)
+        if memory._extents is not None if is_plain else is_tmem_load(tiled_copy):
+            source, target = (src, memory) if from_registers else (memory, dst)
+            copy(source, target, copy_atom=tiled_copy if is_plain else None)
+            return
+    if from_registers:
+        copy_with_atom(tiled_copy, tiled_copy.retile(src), memory)
         return
-    copy_with_atom(tiled_copy, tiled_copy.partition_S(src), dst)
+    copy_with_atom(tiled_copy, memory, dst)
     if spaces[0] is AddressSpace.tmem:
         fence_view_async_tmem_load()
 

@@ -115,8 +115,8 @@ def logical_divide(target: T, tiler: object, *, loc: object = None, ip: object =
 @cached
 def _zipped(split: object, layout: Layout, tiler: object) -> Layout:
     """Split mode by mode, then gather the tiles into mode 0 and the rests into mode 1."""
-    if tiler is None:
-        return concat([UNIT, layout])
+    if tiler is None:  # two modes are a tile and a rest already: (thread, value) of an MMA's operand
+        return layout if tree_rank(layout._shape) == 2 else concat([UNIT, layout])
     if not isinstance(tiler, tuple):
         return (_logical_divide if split == 0 else _logical_product)(layout, tiler)
     modes = tiled_modes(layout, tiler, "zipped_divide" if split == 0 else "zipped_product")
@@ -129,8 +129,8 @@ def zipped_divide(target: T, tiler: object, *, loc: object = None, ip: object = 
 
     Args:
         target: a layout or tensor.
-        tiler: the tile, as for `logical_divide`. A mode whose tiler is None goes to the rests whole, with ``1:0`` as
-            its tile.
+        tiler: the tile, as for `logical_divide`. A mode whose tiler is None counts as divided if it has two modes,
+            a tile and a rest; else it goes to the rests whole, with ``1:0`` as its tile.
     """
     return layouts_of(target, lambda x: _zipped(0, x, as_tiler(tiler, "zipped_divide")), "zipped_divide")
 

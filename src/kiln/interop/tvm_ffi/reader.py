@@ -94,7 +94,7 @@ def read_tensor(argument: Ptr[Argument]) -> Ptr[DLTensor]:
 @native
 def take_tensor(record: Ptr[ArrayRecord], argument: Ptr[Argument], place: Ptr[u64]) -> bool:
     """Read a tensor or pointer into its slots. Returns whether it matches its record."""
-    if record.dlpack == plan.NO_ARRAY and argument.type == OPAQUE:
+    if record.dlpack == plan.NO_ARRAY and (argument.type == OPAQUE or argument.type == INT):
         place[0] = argument.value
         return argument.value & record.alignment == 0
     tensor = read_tensor(argument)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from ...hardware import limits
 from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
-from ...native import Array, Ptr, i32, i64, native, size_of, struct, u32, u64
+from ...native import Array, Ptr, i32, i64, native, ref, size_of, struct, u32, u64
+from .libc import memcpy
 from .tensor_map_rules import (
     BASE,
     BOX,
@@ -111,6 +112,15 @@ def broken(finding: Ptr[Finding], rule: i32, mode: i64, value: i64) -> i32:
     finding.mode = mode
     finding.value = value
     return rule
+
+
+@native
+def complete(request: Ptr[Request], fixed_part: Ptr) -> None:
+    """Copy the fields that are known when compiling, and align the strides of modes of one element: nothing takes such a step."""
+    memcpy(ref(request).box, fixed_part, KNOWN_BYTES)
+    for mode in range(1, request.rank):
+        if request.sizes[mode] == 1:
+            request.strides[mode - 1] = request.strides[mode - 1] & -i64(limits.TENSOR_MAP_UNIT)
 
 
 @native

@@ -23,7 +23,7 @@ from ...native import (
 )
 from ..host.libc import dlopen, dlsym, memcpy, memset
 from ..host.tensor_map_rules import REFUSED
-from ..host.tensor_maps import KNOWN_BYTES, Finding, Request, broken, broken_rule
+from ..host.tensor_maps import Finding, Request, broken, broken_rule, complete
 
 maps: Library = Library("cuda_tensor_maps", prefix="kiln_cuda_")
 
@@ -150,7 +150,7 @@ def encode_tensor_map(request: Ptr[Request], fixed_part: Ptr, map_: Ptr, finding
 
     Without a driver the map is zeros, and the launch will fail. A locked entry is skipped instead of awaited.
     """
-    memcpy(ref(request).box, fixed_part, KNOWN_BYTES)
+    complete(request, fixed_part)
     entry = place_of(Ptr[u64](request))
     if atomic("xchg", ref(entry).lock, 1, "acquire") == 0:
         fixed_part = memcmp(ref(entry).request, request, 8 * WORDS) == 0

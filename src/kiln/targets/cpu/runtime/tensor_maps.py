@@ -7,9 +7,9 @@ place of a map is a fault.
 
 from __future__ import annotations
 
-from ....native import Array, Library, Ptr, i16, i32, i64, ref, size_of, struct, u8, u16, u64
-from ...host.libc import memcpy, memset
-from ...host.tensor_maps import KNOWN_BYTES, Finding, Request, broken_rule
+from ....native import Array, Library, Ptr, i16, i32, i64, size_of, struct, u8, u16, u64
+from ...host.libc import memset
+from ...host.tensor_maps import Finding, Request, broken_rule, complete
 
 MAGIC = int.from_bytes(b"tensrmap", "little")
 MODES = 5
@@ -64,7 +64,7 @@ _ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12, 13, 14, 15)
 @accelerator.export
 def encode_tensor_map(request: Ptr[Request], fixed_part: Ptr, map: Ptr[TensorMap], finding: Ptr[Finding]) -> i32:
     """Write a record; return the broken rule, or 0 (`host/tensor_maps.py`)."""
-    memcpy(ref(request).box, fixed_part, KNOWN_BYTES)
+    complete(request, fixed_part)
     rule = broken_rule(request, finding)
     if rule != 0:
         return rule
