@@ -8,12 +8,14 @@ import inspect
 import pickle
 import pkgutil
 import sys
+from pathlib import Path
 
 import pytest
 
 import cutlass
 import kiln
 from kiln import _alias, mlir
+from kiln._support import unavailable
 from kiln.base_dsl import settings
 
 # The module paths that public programs import, each with the module that serves it. "{mlir}" is the bindings' package.
@@ -135,6 +137,42 @@ def test_what_a_library_replaces_in_the_package_is_replaced_in_kiln(monkeypatch)
     assert kiln.mine == 1  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.undo()
     assert not hasattr(kiln, "mine") and not hasattr(cutlass, "mine")
+
+
+def test_names_that_stand_elsewhere_in_kiln():
+    from cutlass._mlir_helpers import vector
+    from cutlass.base_dsl.export.external_binary_module import ExternalBinaryModule
+    from cutlass.testing import benchmark, tune
+    from cutlass.utils.print_latex import print_latex_tv
+
+    assert vector.where is kiln.cute.where
+    assert ExternalBinaryModule is kiln.cute.runtime.load_module
+    assert (benchmark, tune) == (kiln.testing.benchmark, kiln.cute.testing.tune)
+    assert print_latex_tv is kiln.utils.print_latex_tv
+    shown: list[str] = []  # the module has the name of a function
+    kiln.utils.print_latex(kiln.cute.make_layout((2, 2)), render_func=shown.append)
+    assert "tikz" in shown[0]
+
+
+@pytest.mark.parametrize(
+    "module", ["cutlass", "cutlass.base_dsl", "cutlass.cute.arch", "cutlass.utils.blockscaled_layout"]
+)
+def test_a_recorded_name_that_kiln_lacks_is_missing_with_a_reason(module):
+    """Libraries ask whether a name is there, so that it must not be."""
+    lines = Path(unavailable._SURFACE).read_text().splitlines()
+    names = [line[5:] for line in lines if line.startswith("name ") and line[5:].rpartition(".")[0] == module]
+    served = importlib.import_module(module)
+    reasons: list[str] = []
+    for name in names:
+        if name.rpartition(".")[2] in unavailable.NAMES.get(module.partition(".")[2], ()):
+            continue
+        with pytest.raises(AttributeError) as missing:
+            getattr(served, name.rpartition(".")[2])
+        reasons.append(str(missing.value))
+    assert any(f"CuTe DSL has {names[0]}, and Kiln does not" in reason for reason in reasons)
+    assert all("and Kiln does not" in reason or "it is kiln" in reason for reason in reasons), reasons
+    with pytest.raises(AttributeError, match="'nothing_of_that_name'$"):
+        served.nothing_of_that_name  # noqa: B018
 
 
 def test_statement_forms_bind_the_same_module():

@@ -151,7 +151,7 @@ def table() -> str:
     return (
         "\n".join(rows)
         + f"\n\nOf {release}, {len(names)} names are recorded. Kiln lacks {counts['name']}, of which public libraries use "
-        + f"{used}; besides {said}.\n`tools/surface_lacking.txt` lists them.\n"
+        + f"{used}; besides {said}.\n`src/kiln/_support/surface_lacking.txt` lists them.\n"
     )
 
 

@@ -1,1 +1,2 @@
+from kiln.cute.testing import *
 from kiln.testing import *

@@ -50,15 +50,19 @@ PATHS = {
     "cutlass._mlir_helpers.arith": "kiln.cute.arch.mlir_helpers",
     "cutlass._mlir_helpers.dialect_proxy": "kiln.cute.arch.mlir_helpers",
     "cutlass._mlir_helpers.math": "kiln.cute.arch.mlir_helpers",
-    "cutlass.base_dsl": "kiln.base_dsl kiln.cutlass_dsl kiln.base_dsl.diagnostics kiln.base_dsl.compiler kiln.base_dsl.value_trees kiln.cute.program.compiling kiln.cute.tensor.raw_pointer",
+    "cutlass._mlir_helpers.vector": "kiln.vector kiln.cute.tensor.tensor_ssa",
+    "cutlass.base_dsl": "kiln.base_dsl kiln.cutlass_dsl kiln.base_dsl.diagnostics kiln.base_dsl.compiler kiln.base_dsl.value_trees kiln.base_dsl.ir_files kiln.cute.program.compiling kiln.cute.tensor.raw_pointer",
     "cutlass.base_dsl.arch": "kiln.hardware.architectures",
     "cutlass.base_dsl.array": "kiln.cute.tensor.array",
     "cutlass.base_dsl.ast_helpers": "kiln.cutlass_dsl kiln.cute.program.control",
+    "cutlass.base_dsl.cache_helpers": "kiln.base_dsl.ir_files",
     "cutlass.base_dsl.cuda": "kiln.cuda",
     "cutlass.base_dsl.common": "kiln.base_dsl.diagnostics",
     "cutlass.base_dsl.compiler": "kiln.base_dsl.compiler kiln.cute.program.compiling kiln.base_dsl.options",
     "cutlass.base_dsl.dynamic_debug": "kiln.base_dsl.value_trees",
     "cutlass.base_dsl.enums": "kiln.hardware.architectures",
+    "cutlass.base_dsl.export": "kiln.cute.export",
+    "cutlass.base_dsl.export.external_binary_module": "kiln.cute.host.runtime",
     "cutlass.base_dsl.ffi": "kiln.cute.ffi",
     "cutlass.base_dsl.jit_executor": "kiln.cutlass_dsl",
     "cutlass.base_dsl.pointer": "kiln.cute.tensor.raw_pointer kiln.cute.program.wrapped_values",
@@ -66,6 +70,7 @@ PATHS = {
     "cutlass.base_dsl.runtime.cuda": "kiln.cuda",
     "cutlass.base_dsl.runtime.jit_arg_adapters": "kiln.base_dsl.arguments",
     "cutlass.base_dsl.swizzle": "kiln.cute.layout.swizzle",
+    "cutlass.base_dsl.t": "kiln.base_dsl.typing",
     "cutlass.base_dsl.vector": "kiln.vector kiln.cute.program.wrapped_values",
     "cutlass.base_dsl.version_info": "kiln.cuda",
     "cutlass.block": "kiln.utils.block_copies",
@@ -114,12 +119,14 @@ PATHS = {
     "cutlass.tensor_utils": "cutlass.tensor_utils.layout cutlass.tensor_utils.tensormap",
     "cutlass.tensor_utils.layout": "kiln.utils.layout_enum",
     "cutlass.tensor_utils.tensormap": "kiln.utils.tensor_map_manager",
+    "cutlass.testing": "kiln.testing kiln.cute.testing",
     "cutlass.utils.block": "kiln.utils.block_copies",
     "cutlass.utils.dynamic_persistent_tile_scheduler": "kiln.utils.schedulers.clc",
     "cutlass.utils.grouped_gemm_persistent_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
     "cutlass.utils.grouped_gemm_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
     "cutlass.utils.ampere_helpers": "kiln.utils.smem_capacity",
     "cutlass.utils.layout": "kiln.utils.layout_enum",
+    "cutlass.utils.print_latex": "kiln.cute.pictures.draw",
     "cutlass.utils.static_persistent_tile_scheduler": "kiln.utils.schedulers.static_persistent",
     "cutlass.utils.tensormap_manager": "kiln.utils.tensor_map_manager",
     _MLIR: "",
@@ -154,7 +161,9 @@ def name_beside(package: str, name: str) -> object:
         for home in homes:
             if hasattr(module := _load(home), name):
                 return getattr(module, name)
-    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    from ._support import unavailable  # not above: tools copy this file alone
+
+    raise AttributeError(f"module {package!r} has no attribute {name!r}{unavailable.why(path, name)}")
 
 
 def real_name(name: str) -> str:
@@ -321,6 +330,8 @@ class _AliasLoader(Loader):
         self.real = _own_spec(real) or self.real
         if not hasattr(real, "__path__") and spec.name in _PARENTS:
             real.__path__ = []  # a module here, a package in the programs
+        if real.__name__.startswith(f"{REAL}."):
+            vars(real).setdefault("__getattr__", lambda name: name_beside(real.__name__, name))
         return real
 
     def exec_module(self, module: ModuleType) -> None:
@@ -366,7 +377,10 @@ class _Junction(ModuleType):
             if hasattr(home, attribute):
                 vars(self)[attribute] = getattr(home, attribute)
                 return vars(self)[attribute]
-        raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
+        from ._support import unavailable
+
+        why = unavailable.why(self.__name__, attribute)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}{why}")
 
     def __dir__(self) -> list[str]:
         return sorted({name for home in self._modules() for name in dir(home) if not name.startswith("_")})

@@ -38,6 +38,7 @@ __all__ = [
     "BaseDSL",
     "CuTeDSL",
     "CudaDialectJitCompiledFunction",
+    "CuteExperimentalDSL",
     "DSLCudaVerNotImplemented",
     "DSLOperationBuildError",
     "DSLSubprocessCallError",
@@ -72,5 +73,8 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:
-    __getattr__ = lazy.names(__name__, {"T": ".mlir"})  # the bindings' shorthand for types
+if TYPE_CHECKING:
+    from .cute.experimental.program import CuteExperimentalDSL
+else:
+    # T: the bindings' shorthand for types
+    __getattr__ = lazy.names(__name__, {"CuteExperimentalDSL": ".cute.experimental.program", "T": ".mlir"})

@@ -15,7 +15,7 @@ from .measure.timing import CantImplementError, JitArguments, benchmark, get_wor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__dir__ = lazy.listing(__name__)
+__getattr__ = lazy.names(__name__, {})
 __all__ = [
     "CantImplementError",
     "JitArguments",

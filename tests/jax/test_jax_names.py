@@ -15,4 +15,6 @@ def test_public_names_are_those_of_the_alias():
 
     assert cutlass.jax is kiln.jax and cutlass.jax.testing is kiln.jax.testing
     assert all(hasattr(kiln.jax, name) for name in kiln.jax.__all__)
+    assert kiln.jax.is_available() and kiln.jax.TensorMode is kiln.jax.TensorSpec
+    assert kiln.jax.from_dlpack(kiln.jax.testing.create_tensor((2, 3), "float32", None, fill_value=1.0)).shape == (2, 3)
     assert kiln.jax.testing.create_tensor((2, 3), "float32", None, fill_value=1.0).shape == (2, 3)

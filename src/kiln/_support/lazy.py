@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import sys
 
-from . import one_import
+from . import one_import, unavailable
 from .gc_pause import gc_paused
 
 TYPE_CHECKING = False  # as in `_alias.py`: importing `kiln` stays quick
@@ -60,7 +60,7 @@ def names(
             raise AttributeError(f"{missing_name}: write {elsewhere[name]}", name=name, obj=None)
         if (owner := _module_with(name)) is not None:  # `obj`: Python proposes nothing else
             raise AttributeError(f"{missing_name}: it is {owner}.{name}", name=name, obj=None)
-        raise AttributeError(missing_name)
+        raise AttributeError(f"{missing_name}{unavailable.why(f'cutlass{module[4:]}', name)}")
 
     return __getattr__
 

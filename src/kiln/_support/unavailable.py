@@ -7,6 +7,7 @@ annotation, as a default argument, as a base class and in a comparison; a call o
 from __future__ import annotations
 
 import functools
+import os
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -23,6 +24,7 @@ MODULES = {"base_dsl.ast_preprocessor": _INTERNAL, "base_dsl.tvm_ffi_builder": _
 """Modules below `kiln` that have placeholders only, and so do their submodules; with the reason."""
 
 NAMES = {
+    "base_dsl": (_INTERNAL, "DSLPreprocessor"),
     "cute.nvgpu.cpasync": (
         _INTERNAL,
         "CopyBulkTensorTileG2SMulticastNonExecTrait",
@@ -79,6 +81,26 @@ def name(module: str, name: str) -> Any:
     if name not in names and (names or not reason or name.startswith("__")):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     return _placeholder(module, name, reason)
+
+
+_SURFACE = os.path.join(os.path.dirname(__file__), "surface_lacking.txt")
+"""What Kiln lacks of the recorded interface, a line each: `kind name`. The list only shrinks (tools/surface.py)."""
+
+_REASONS = {"cutlass.base_dsl": f": {_INTERNAL}"}
+"""Why modules of the interface lack names; others are not done yet."""
+
+
+@functools.cache
+def _lacking() -> frozenset[str]:
+    with open(_SURFACE, encoding="utf-8") as file:
+        return frozenset(line.split(" ", 1)[1].rstrip() for line in file if not line.startswith("#"))
+
+
+def why(module: str, name: str) -> str:
+    """Return what an error says besides of a name that a module of the interface has and Kiln lacks, or an empty text."""
+    if name.startswith("_") or f"{module}.{name}" not in _lacking():
+        return ""
+    return f": CuTe DSL has {module}.{name}, and Kiln does not{_REASONS.get(module, '')}"
 
 
 class _Module(ModuleType):

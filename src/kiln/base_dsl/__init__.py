@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._support import lazy
+from .._support import lazy, unavailable
 from .dsl import BaseDSL
 
 if TYPE_CHECKING:
@@ -18,4 +18,4 @@ _PARTS = ("compiler", "typing")
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.names(__name__, {}, _PARTS)
+    __getattr__ = lazy.names(__name__, {}, _PARTS, unavailable.name)

@@ -11,9 +11,9 @@ from ..cute.arch.tensor_memory import check_columns
 from ..cute.atoms.copying import guarded
 from ..cute.tensor.pointer import AddressSpace, Pointer, recast_ptr
 from ..cute.tensor.tensor import make_tensor
-from .tmem_columns import compute_tmem_cols_from_layout
+from .tmem_columns import compute_tmem_cols_from_layout, get_num_tmem_alloc_cols
 
-__all__ = ["TmemAllocator", "TmemBufferPool"]
+__all__ = ["TmemAllocator", "TmemBufferPool", "compute_tmem_cols_from_layout", "get_num_tmem_alloc_cols"]
 
 _ALIGNMENT = 16
 _WARP = 32

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kiln
-from kiln import cute
+from kiln import cute, cutlass_dsl
 from kiln.cute import experimental as cute_ext
 from kiln.cute.nvgpu import tcgen05
 from kiln.cute.runtime import from_dlpack
@@ -103,3 +103,20 @@ def test_a_slice_of_a_copy_from_tensor_memory_says_which_elements_a_thread_has(m
         scale_all(*(from_dlpack(t).mark_layout_dynamic(leading_dim=1) for t in (x, out)))
     np.testing.assert_array_equal(out, 2 * x)
     assert (memory[1] == -7).sum() == memory[1].size - out.size
+
+
+def test_the_class_of_the_language_has_its_decorators():
+    language = cutlass_dsl.CuteExperimentalDSL
+
+    @language.kernel
+    def write(out: cute.Tensor):
+        out[cute.arch.thread_idx()[0]] = 7
+
+    @language.jit
+    def launch(out: cute.Tensor):
+        write(out).launch(grid=1, block=4)
+
+    out = np.zeros(4, np.int32)
+    language.compile(launch, out)(out)
+    assert out.tolist() == [7] * 4
+    assert language._get_dsl().get_arch_enum() is cutlass_dsl.CuTeDSL._get_dsl().get_arch_enum()

@@ -18,7 +18,7 @@ from ..atoms.copying import guarded
 from ..deferred_dialects import cute
 from ..layout.layout import Layout
 from ..program.compiling import Compile
-from ..program.dsl import DSL, KernelFunction, _plain_function
+from ..program.dsl import DSL, CuteDSL, KernelFunction, _plain_function
 from ..tensor.extents import FOLLOWED, Extents
 from ..tensor.pointer import AddressSpace, Pointer
 from ..tensor.tensor import TracedTensor
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ...base_dsl.options import CompileOptions
 
-__all__ = ["compile", "jit", "kernel"]
+__all__ = ["CuteExperimentalDSL", "compile", "jit", "kernel"]
 
 jit = DSL.jit
 _NOTE = "needs of a kernel"
@@ -244,3 +244,11 @@ def total_of_workspaces(run: Callable[[], object]) -> Int64:
     notes[_SIZES] = []
     run()
     return functools.reduce(operator.add, notes.pop(_SIZES), Int64(0))
+
+
+class CuteExperimentalDSL(CuteDSL):
+    """The language of `cute.experimental`: `CuTeDSL` with the decorators and `compile` of that module."""
+
+    jit = staticmethod(jit)  # pyright: ignore[reportAssignmentType]
+    kernel = staticmethod(kernel)  # pyright: ignore[reportAssignmentType]
+    compile = compile

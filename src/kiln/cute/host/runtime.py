@@ -730,3 +730,7 @@ def load_module(file_path: object, *, enable_tvm_ffi: bool = False) -> Any:
             included.
     """
     return conventions.exporter().load_module(file_path, enable_tvm_ffi=enable_tvm_ffi)
+
+
+ExternalBinaryModule = load_module
+"""The class of what `load_module` returns, as programs call it."""

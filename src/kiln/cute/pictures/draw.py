@@ -9,6 +9,8 @@ and the value that own it, coloured by thread.
 from __future__ import annotations
 
 import colorsys
+import sys
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -493,3 +495,12 @@ def print_latex_tv(
     elif palette is not None:
         color = palette
     (render_func or print)(tv_latex(layout_tv, tile_mn, color=color, title=title, axis_labels=axis_labels))
+
+
+class _Module(types.ModuleType):
+    """`utils.print_latex` is this module and the function `print_latex` in one."""
+
+    __call__ = staticmethod(print_latex)
+
+
+sys.modules[__name__].__class__ = _Module

@@ -12,7 +12,7 @@ import importlib
 import inspect
 import textwrap
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from kiln import _alias
 from kiln._support import unavailable
@@ -45,6 +45,8 @@ def find(name: str) -> object:
     served = _attribute(parent, last)
     if isinstance(served, Lacking) and isinstance(parent, ModuleType):
         served = _submodule(name)
+    if isinstance(served, Lacking) and isinstance(parent, FunctionType):
+        served = _attribute(_submodule(above), last)  # a function with the name of the module that defines it
     if isinstance(served, unavailable.Unavailable) or _is_module_of_placeholders(served):
         return _placeholder(name, served)
     return Lacking(name, served.why) if isinstance(served, Lacking) else served

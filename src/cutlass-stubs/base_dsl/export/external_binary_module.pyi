@@ -1,0 +1,1 @@
+from kiln.cute.host.runtime import *
