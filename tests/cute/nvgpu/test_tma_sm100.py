@@ -97,6 +97,69 @@ def test_the_leader_of_a_pair_counts_the_bytes_of_both(shape, multicast):
             np.testing.assert_array_equal(y[:, rank, p], x[:, other])
 
 
+class _Gather(cpasync.CopyBulkTensorTileG2SOp):
+    """Loads by rows, as libraries define them by the operations of the dialect."""
+
+    def _to_ir(self) -> Any:
+        from cutlass._mlir.dialects import cute_nvgpu
+
+        return cute_nvgpu.GatherScatterTmaLoadEnum.sm_100
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_rows_from_a_tensor_beside_the_coordinates(by_columns):
+    """The tensor of the rows is partitioned as the coordinate tensor; a transposed view goes by its columns."""
+    from cutlass._mlir.dialects import cute_nvgpu
+
+    rows, columns, tile = 24, 128, 8
+    order = (1, 0) if by_columns else (0, 1)
+    kind = tcgen05.SmemLayoutAtomKind.MN_SW128 if by_columns else tcgen05.SmemLayoutAtomKind.K_SW128
+
+    def turned(pair):
+        return tuple(pair[i] for i in order)
+
+    def staged():
+        return cute.tile_to_shape(
+            tcgen05.make_smem_layout_atom(kind, kiln.Float16), turned((tile, columns)), turned((0, 1))
+        )
+
+    def rows_of(indices, shape):
+        return cute.make_tensor(indices.iterator, cute.make_layout(shape, stride=turned((1, 0))))
+
+    @cute.kernel
+    def kernel(load: Any, source: Any, indices: cute.Tensor, y: cute.Tensor):
+        layout = staged()
+        smem = kiln.utils.SmemAllocator()
+        shared = smem.allocate_tensor(kiln.Float16, layout.outer, 1024, swizzle=layout.inner)
+        barrier = one_barrier(tile * columns * 2)
+        cut = [cute.zipped_divide(t, turned((tile, columns))) for t in (source, rows_of(indices, source.shape))]
+        s, g, numbers = cpasync.tma_partition(load, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cut)
+        here = (None, turned((1, 0)))  # the second eight rows of the list
+        cute.copy(load, [g[here], numbers[here]], s, tma_bar_ptr=barrier)
+        arch.mbarrier_wait(barrier, 0)
+        for i in range(arch.lane_idx(), tile * columns, 32):
+            y[i % tile, i // tile] = shared[turned((i % tile, i // tile))]
+
+    @cute.jit
+    def f(x: cute.Tensor, indices: cute.Tensor, y: cute.Tensor):
+        x = cute.make_tensor(x.iterator, cute.select(x.layout, mode=list(order)))
+        tiler = turned((tile, columns))
+        values = cute.composition(cute.make_identity_layout(x.shape), tiler)
+        trait, source = cute_nvgpu.atom_make_non_exec_2d_gather4_tma_load(
+            x.value, rows_of(indices, x.shape).layout, staged(), values, _Gather()._to_ir(), num_multicast=1
+        )
+        assert isinstance(trait, cute_nvgpu.CopyAtomNonExec2DGather4TmaLoadType)
+        atom = cute.CopyAtom(_Gather(), cpasync.CopyBulkTensorTileG2SNonExecTrait(trait))
+        kernel(atom, source, indices, y).launch(grid=1, block=32)
+
+    x, y, indices = aligned((rows, columns), np.float16), aligned((tile, columns), np.float16), aligned((16,), np.int32)
+    x[:] = np.arange(x.size).reshape(x.shape) % 1999
+    indices[8:] = [3, 3, 23, 0, 30, 7, 8, 2]
+    f(given(x), given(indices), given(y))
+    want = np.stack([x[r] if r < rows else np.zeros_like(x[0]) for r in indices[8:]])
+    np.testing.assert_array_equal(y, want)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_rows_by_their_numbers(dtype):
     rows, columns, tile = 24, 128, 8
@@ -287,6 +350,12 @@ def test_maps_that_a_kernel_makes(dtype, by_threads):
         (lambda x: cpasync.CopyBulkTensorTileG2SOp(2), "cta_group is 2"),
         (
             lambda x: cpasync.make_tiled_tma_atom(
+                cpasync.CopyBulkTensorTileG2SOp(), x, cute.make_layout((2, 32)), (2, 32), gmem_coord_tensor=x
+            ),
+            "takes no gmem_coord_tensor",
+        ),
+        (
+            lambda x: cpasync.make_tiled_tma_atom(
                 cpasync.CopyBulkTensorTileG2SOp(),
                 cute.make_tensor(
                     cute.recast_ptr(x.iterator, dtype=kiln.Float6E2M3FN), cute.make_layout((8, 128), stride=(128, 1))
@@ -304,3 +373,38 @@ def test_refused(make, says):
 
     with pytest.raises(kiln.DSLUserCodeError, match=f"(?s){says}"):
         f(given(aligned((32, 64))))
+
+
+def copied(op, beside, **options):
+    """A copy of eight rows by the coordinate tensor and what lies beside it."""
+
+    @cute.kernel
+    def kernel(load: Any, source: Any, indices: cute.Tensor):
+        shared = kiln.utils.SmemAllocator().allocate_tensor(
+            kiln.Float32, cute.make_layout((8, 32), stride=(32, 1)), 128
+        )
+        one = cute.make_layout(1)
+        s, g = cpasync.tma_partition(load, 0, one, cute.group_modes(shared, 0, 2), cute.group_modes(source, 0, 2))
+        cute.copy(load, [g, *beside(g, indices)], s, tma_bar_ptr=one_barrier(1024), **options)
+
+    @cute.jit
+    def f(x: cute.Tensor, indices: cute.Tensor):
+        load, source = cpasync.make_tiled_tma_atom(op, x, cute.make_layout((8, 32), stride=(32, 1)), (8, 32))
+        kernel(load, cute.local_tile(source, (8, 32), (0, 0)), indices).launch(grid=1, block=32)
+
+    f(given(aligned((32, 64))), given(aligned((16,), np.int32)))
+
+
+@pytest.mark.parametrize(
+    ("op", "beside", "options", "says"),
+    [
+        (cpasync.CopyBulkTensorTileG2SOp(), lambda g, i: [i], {}, "the source is 2 tensors"),
+        (GATHER(), lambda g, i: [i, i], {}, "the source is 3 tensors"),
+        (GATHER(), lambda g, i: [i], {"row_indices": range(8)}, "the source is 2 tensors"),
+        (GATHER(), lambda g, i: [g], {}, "the rows of a copy are a tensor in memory"),
+        (GATHER(), lambda g, i: [cute.make_tensor(i.iterator, cute.make_layout(128))], {}, "rows for other boxes"),
+    ],
+)
+def test_rows_refused(op, beside, options, says):
+    with pytest.raises(kiln.DSLUserCodeError, match=says):
+        copied(op, beside, **options)

@@ -96,12 +96,15 @@ def make_tiled_tma_atom(
         smem_layout_: the layout of one tile in shared memory, with its swizzle.
         cta_tiler: the tile that a CTA copies, an extent for each mode of the tensor.
         num_multicast: how many CTAs share a tile; each copies an equal part of it.
-        gmem_coord_tensor: None; CuTe DSL has it, and anything else raises TypeError here.
+        gmem_coord_tensor: None, or for operations that go by rows a tensor of the numbers of rows with the tensor's shape;
+            copies take it beside the coordinate tensor.
         internal_type: the element type of the descriptor, if not that of the tensor.
     """
     tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
-    if gmem_coord_tensor is not None:
-        raise type_error("make_tiled_tma_atom takes no gmem_coord_tensor")
+    if gmem_coord_tensor is not None and not getattr(op, "by_rows", False):
+        raise type_error(
+            f"make_tiled_tma_atom({op!r}) takes no gmem_coord_tensor", "cpasync.CopyBulkTensor2DGather4G2SOp() does"
+        )
     if isinstance(cta_tiler, Layout) and any(isinstance(s, ScaledBasis) for s in flatten_to_tuple(cta_tiler.stride)):
         return atom_of_values(
             op, tensor, smem_layout_, cta_tiler, num_multicast, internal_type

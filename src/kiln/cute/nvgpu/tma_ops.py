@@ -23,7 +23,7 @@ from ..layout.layout import make_layout, size
 from ..layout.leaf import leaf_add
 from ..tensor.iterator import Coordinates
 from ..tensor.leaf_values import leaf_like, leaf_value
-from ..tensor.pointer import AddressSpace, alignment_at, recast_ptr
+from ..tensor.pointer import AddressSpace, Pointer, alignment_at, recast_ptr
 from ..tensor.tensor import TracedTensor
 from .access import ReductionKind, memory, policy_of, under
 from .common import CtaGroup
@@ -109,7 +109,8 @@ class CopyBulkTensorTileG2SMulticastOp(_TmaLoadOp):
 class CopyBulkTensor2DGather4G2SOp(_TmaLoadOp):
     """Copy rows of a matrix, four with an instruction, by their numbers to shared memory (`gather4`, sm_100).
 
-    `cute.copy(..., row_indices=...)` has a row of the matrix for each row of the tile; rows outside it are zeros.
+    `cute.copy(..., row_indices=...)` has a row of the matrix for each row of the tile; rows outside it are zeros. Rows
+    may also come from a tensor that is partitioned as the coordinate tensor, as `cute.copy(atom, [coordinates, rows], dst)`.
     """
 
     by_rows = True
@@ -311,14 +312,42 @@ class TmaTrait(CopyTrait):
             values.append((base + offset).ir_value())
         return values
 
-    def rows(self, tensor: TracedTensor, row_indices: object) -> list[list[ir.Value]]:
-        """Return the four rows of each instruction, from the rows of a tile that a program gives."""
-        if not self.facts.by_rows:
-            if row_indices is not None:
-                raise type_error("row_indices in a copy of tiles", "an atom of CopyBulkTensor2DGather4G2SOp takes them")
-            return []
+    def by_rows(self, tensor: Any, row_indices: object, what: str) -> list[Place]:
+        """Return the place of each box of a coordinate tensor, with the four rows of each instruction if they go by
+        their numbers: those that a program passes as `row_indices`, or in a tensor beside the coordinate tensor."""
+        several = isinstance(tensor, (tuple, list))
+        if several and (len(tensor) != 2 or not self.facts.by_rows or row_indices is not None):
+            raise type_error(
+                f"{what} is {len(tensor)} tensors",
+                "a coordinate tensor; an atom of CopyBulkTensor2DGather4G2SOp takes one with the rows beside it, or row_indices",
+            )
+        coordinates, indices = tensor if several else (tensor, None)
+        places = self.places(coordinates, what)
+        if several:
+            rows = self._rows_beside(indices, len(places))
+        elif self.facts.by_rows:
+            rows = self._rows_of_tile(coordinates, row_indices, len(places))
+        elif row_indices is not None:
+            raise type_error("row_indices in a copy of tiles", "an atom of CopyBulkTensor2DGather4G2SOp takes them")
+        else:
+            return places
+        return [([place[0], *four], offsets) for (place, offsets), four in zip(places, rows, strict=True)]
+
+    def _rows_beside(self, indices: object, count: int) -> list[list[ir.Value]]:
+        """Return the rows from a tensor that is partitioned as the coordinate tensor: each is the number of the row of
+        all its elements."""
+        if not isinstance(indices, TracedTensor) or not isinstance(indices._iterator, Pointer):
+            raise type_error(f"the rows of a copy are a tensor in memory, got {indices}")
+        if self._count(indices, "the tensor of the rows") != count:
+            raise type_error(f"{indices} has rows for other boxes than the {count} of the coordinate tensor")
+        values = self.facts.values
+        firsts = [[box * values + row * (values // 4) for row in range(4)] for box in range(count)]
+        return [[i32(indices[first]) for first in four] for four in firsts]
+
+    def _rows_of_tile(self, tensor: TracedTensor, row_indices: object, boxes: int) -> list[list[ir.Value]]:
+        """Return the rows from those of a tile that a program passes."""
         # the tile's own rows, counted from its first one
-        numbers = [self._row(tensor.layout(i * self.facts.values)) for i in range(self._count(tensor, "the tile"))]
+        numbers = [self._row(tensor.layout(i * self.facts.values)) for i in range(boxes)]
         count = max(numbers) + 4
         indices: Any = () if row_indices is None else row_indices
         row_count = size(indices) if hasattr(indices, "layout") else len(indices)
@@ -418,10 +447,8 @@ class TmaLoadTrait(TmaTrait):
                 "a copy to several CTAs of a cluster needs a mask of them",
                 "cute.copy(atom, ..., mcast_mask=cute.make_layout_image_mask(cluster_layout, coordinate, mode))",
             )
-        places = self.places(src, "the source")
+        places = self.by_rows(src, row_indices, "the source")
         boxes = self.boxes(dst, "the destination")
-        for place, rows in zip(places, self.rows(src, row_indices)):
-            place[0][1:] = rows
         pairs = self.pairs(boxes, places)
         barrier = pointer(tma_bar_ptr, "tma_bar_ptr", "smem")
         map_ = self.address(tma_desc_ptr)
@@ -481,10 +508,8 @@ class TmaStoreTrait(TmaTrait):
         row_indices: Any = None,
     ) -> None:
         kernel_only("copy")
-        places = self.places(dst, "the destination")
+        places = self.by_rows(dst, row_indices, "the destination")
         boxes = self.boxes(src, "the source")
-        for place, rows in zip(places, self.rows(dst, row_indices)):
-            place[0][1:] = rows
         pairs = self.pairs(boxes, places)
         map_ = self.address(tma_desc_ptr)
         policy = _policy(cache_policy)
