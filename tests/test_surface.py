@@ -6,8 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 TOOL = ROOT / "tools" / "surface.py"
+_PATH = sys.path[:]
+sys.path[:0] = [str(TOOL.parent)]
+
+import surface  # noqa: E402  # pyright: ignore[reportMissingImports]
+import surface_versions  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+sys.path[:] = _PATH  # other tests mean their own helpers by the names of tools
 
 PACKAGE = """
 import enum
@@ -103,6 +112,54 @@ def test_compare_finds_each_kind_of_gap(tmp_path: Path) -> None:
     assert done.returncode == 1
     shown = {" ".join(line.split()[:2]) for line in done.stdout.splitlines() if line.startswith("  ")}
     assert shown == GAPS, done.stdout + done.stderr
+
+
+BEFORE = """# 4.8.1
+[cutlass.cute]
+def ceil_div (input, tiler, *, loc=, ip=)
+def full_like
+def of_yesterday (x)
+class CopyAtom () | of_yesterday thr_id
+"""
+AFTER = """# 4.10.0
+[cutlass.cute]
+def ceil_div (input, by, *, loc=, ip=)
+def of_tomorrow 3 (x)
+class CopyAtom () | of_tomorrow thr_id
+class BoxOfTomorrow (x) | make(y)
+"""
+
+
+def test_a_version_begins_with_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(surface_versions.PAGE.read_text())
+    monkeypatch.setattr(surface, "HERE", tmp_path)
+    monkeypatch.setattr(surface, "LACKING", tmp_path / "lacking.txt")
+    monkeypatch.setattr(surface_versions, "PAGE", page)
+    monkeypatch.setattr(surface_versions, "gaps", lambda: iter(()))
+    (tmp_path / "surface_4_8_1.txt").write_text(BEFORE)
+    (tmp_path / "lacking.txt").write_text(
+        "# list\nmember cutlass.cute.CopyAtom.of_yesterday\nname cutlass.cute.of_yesterday\n"
+    )
+    assert surface.main(["check"]) == 0
+    (tmp_path / "surface_4_10_0.txt").write_text(AFTER)
+    assert surface.main(["check"]) == 1
+    assert surface.main(["begin"]) == 0 == surface.main(["check"])
+    listed = (tmp_path / "lacking.txt").read_text().splitlines()[1:]
+    assert listed == [
+        "member cutlass.cute.CopyAtom.of_tomorrow",
+        "name cutlass.cute.BoxOfTomorrow",
+        "name cutlass.cute.of_tomorrow",
+        "older cutlass.cute.CopyAtom.of_yesterday",
+        "older cutlass.cute.of_yesterday",
+        "parameter cutlass.cute.ceil_div(by)",
+    ]
+    said = (
+        "Of 4.10.0, 4 names are recorded. Kiln lacks 2, of which public libraries use 1; besides 1 members of classes"
+    )
+    assert f"{said}, 1 parameters, 2 names of older versions.\n" in page.read_text()
+    (tmp_path / "lacking.txt").write_text("\n".join(["# list", *(line for line in listed if "older" not in line)]))
+    assert surface.main(["check"]) == 1  # a name that a version drops is not lost
 
 
 def test_what_kiln_lacks_is_listed() -> None:

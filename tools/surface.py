@@ -3,6 +3,7 @@
     python tools/surface.py compare [FILE] [--only PREFIX] [--used]   # what Kiln lacks of it, by module
     python tools/surface.py check                # exit with 1 if Kiln lacks what surface_lacking.txt does not list
     python tools/surface.py lower                # take what Kiln serves by now out of surface_lacking.txt
+    python tools/surface.py begin                # show what the newest record changes, and list what of it Kiln lacks
     python tools/surface.py record PACKAGE > FILE          # the interface of an installed package, by `inspect` alone
     python tools/surface.py compact FILE ... > surface_4_8_1.txt   # from texts with signatures and counts of users
 
@@ -32,7 +33,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 LACKING = HERE.parent / "src" / "kiln" / "_support" / "surface_lacking.txt"
-"""What Kiln lacks, a line each: `kind name`. The list only shrinks."""
+"""What Kiln lacks, a line each: `kind name`. The list only shrinks, but for the begin of a version."""
 
 DATA_MODEL = frozenset(name for of in (int, list, dict, type(iter([]))) for name in dir(of) if name.startswith("__"))
 """The special methods of Python; others are internals of an implementation."""
@@ -465,13 +466,66 @@ def _parameter_gaps(of: Name, path: str, recorded: str, served: object, only_nam
             yield Gap("required", f"{path}({name})", of.uses, of.path)
 
 
-# ---- the command line
+def parts(names: Names) -> set[str]:
+    """Return all that a record says is there: paths, `path(parameter)` and `path.member`."""
+    every: set[str] = set()
+    for one in names.values():
+        every |= {one.path, *one.aliases, *_parameters_of(one.path, one.parameters)}
+        for member, parameters in one.members.items():
+            every |= {f"{one.path}.{member}", *_parameters_of(f"{one.path}.{member}", parameters)}
+    return every
+
+
+def _parameters_of(path: str, recorded: str | None) -> Iterator[str]:
+    for part in (recorded or "").split(", "):
+        if re.match(r"\w", part):
+            yield f"{path}({part.rstrip('=')})"
+
+
+# ---- versions
+
+
+def records() -> list[Path]:
+    """Return the records, the newest last."""
+    return sorted(HERE.glob("surface_[0-9]*.txt"), key=_numbers)
 
 
 def newest() -> Path:
     """Return the record of the newest version."""
-    records = HERE.glob("surface_[0-9]*.txt")
-    return max(records, key=lambda path: [int(part) for part in path.stem.split("_")[1:]])
+    return records()[-1]
+
+
+def _numbers(record: Path) -> list[int]:
+    return [int(part) for part in record.stem.split("_")[1:]]
+
+
+def release(record: Path) -> str:
+    """Return the version that a record is of."""
+    return ".".join(map(str, _numbers(record)))
+
+
+def every_gap() -> Iterator[Gap]:
+    """Yield what Kiln lacks of the newest version, and of what older ones had besides."""
+    import surface_versions
+
+    *older, last = records()
+    names = read(last)
+    yield from gaps(names)
+    there = parts(names)
+    for record in older:
+        for gap in gaps(read(record)):
+            if gap.path not in there and gap.kind not in ("kind", "order", "required"):
+                yield gap._replace(kind="older")
+    yield from surface_versions.gaps()
+
+
+def changed() -> tuple[set[str], set[str]]:
+    """Return what the newest record has and the one before does not, and what only that one has."""
+    before, now = (parts(read(record)) for record in records()[-2:])
+    return now - before, before - now
+
+
+# ---- the command line
 
 
 def listed() -> set[tuple[str, str]]:
@@ -490,6 +544,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     comparing.add_argument("--kind", help="only gaps of this kind: module, name, path, parameter, member, ...")
     verbs.add_parser("check", help="exit with 1 if Kiln lacks what surface_lacking.txt does not list")
     verbs.add_parser("lower", help="take what Kiln serves by now out of surface_lacking.txt")
+    verbs.add_parser("begin", help="show what the newest record changes, and list what of it Kiln lacks")
     verbs.add_parser("record", help="print the interface of an installed package").add_argument("package")
     verbs.add_parser("compact", help="print a record made of texts").add_argument("files", nargs="+", type=Path)
     args = parser.parse_args(argv)
@@ -504,6 +559,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.verb == "compare":
         return _compare(args)
+    if args.verb == "begin":
+        return _begin()
     return _hold(args.verb == "lower")
 
 
@@ -524,7 +581,7 @@ def _compare(args: argparse.Namespace) -> int:
         print(f"{module}: {len(of_module)}")
         for gap in sorted(of_module, key=lambda gap: (-gap.uses, gap)):
             print(f"  {gap.kind:<10} {gap.uses or '':>5}  {gap.path.removeprefix(f'{module}.')}  {gap.note}".rstrip())
-    lacking = [gap for gap in missing if gap.note != "placeholder"]
+    lacking = [gap for gap in missing if not gap.note.startswith("placeholder")]
     counts = Counter(gap.kind for gap in lacking)
     used = Counter(gap.kind for gap in lacking if gap.uses)
     said = ", ".join(f"{counts[kind]} {kind} ({used[kind]} used)" for kind in sorted(counts))
@@ -533,10 +590,49 @@ def _compare(args: argparse.Namespace) -> int:
     return bool(lacking)
 
 
-def _hold(lower: bool) -> int:
+def _begin() -> int:
+    from kiln.base_dsl import settings
+
+    version = release(newest())
+    new, gone = changed()
+    lacking = {(gap.kind, gap.path) for gap in gaps(read(newest())) if gap.path.partition("(")[0] in _heads(new)}
+    before = listed()
+    absent = {path for _, path in lacking}
+    for path in sorted(_outermost(new)):
+        print(f"new   {path}{'   Kiln lacks it' if path in absent else ''}")
+    for path in sorted(_outermost(gone)):
+        print(f"gone  {path}   it stays")
+    _write({("older" if path in gone else kind, path) for kind, path in before} | lacking)
+    print(f"{version} after {release(records()[-2])}: {len(lacking - before)} more lines in {LACKING.name}")
+    if version not in settings.CUTLASS_VERSIONS:
+        print(
+            f"to serve it, add {version} to _RELEASES in kiln/base_dsl/settings.py, and run python -m kiln.base_dsl.settings"
+        )
+    return 0
+
+
+def _heads(paths: set[str]) -> set[str]:
+    return {path.partition("(")[0] for path in paths}
+
+
+def _outermost(paths: set[str]) -> Iterator[str]:
+    """Yield paths without the parameters and members of those that are among them."""
+    for path in paths:
+        head, parameter, _ = path.partition("(")
+        if not (parameter and head in paths) and head.rpartition(".")[0] not in paths:
+            yield path
+
+
+def _write(lacking: Iterable[tuple[str, str]]) -> None:
     import surface_versions
 
-    missing = [*gaps(read(newest())), *surface_versions.gaps()]
+    header = "# What Kiln lacks of the recorded interface; the list only shrinks: python tools/surface.py lower"
+    LACKING.write_text("\n".join([header, *sorted(f"{kind} {path}" for kind, path in lacking), ""]))
+    surface_versions.PAGE.write_text(surface_versions.page())
+
+
+def _hold(lower: bool) -> int:
+    missing = list(every_gap())
     before = listed()
     whole = {path for kind, path in before if kind in ("name", "module")}
     in_part = {path.partition("(")[0] for kind, path in before if kind == "parameter"}
@@ -548,15 +644,13 @@ def _hold(lower: bool) -> int:
         or gap.name in whole
         or (gap.kind in ("order", "required") and gap.path.partition("(")[0] in in_part)
     ]
-    left = sorted({f"{gap.kind} {gap.path}" for gap in (allowed if before else missing)})
+    left = {(gap.kind, gap.path) for gap in allowed}
     if lower:
-        header = "# What Kiln lacks of the recorded interface; the list only shrinks: python tools/surface.py lower"
-        LACKING.write_text("\n".join([header, *left, ""]))
+        _write(left)
         print(f"{LACKING.name}: {len(before)} lines before, {len(left)} now")
-        surface_versions.PAGE.write_text(surface_versions.page())
         return 0
-    new = sorted({f"{gap.kind} {gap.path}" for gap in missing} - {*left})
-    print("\n".join(f"Kiln lacks the {gap}" for gap in new))
+    new = sorted({(gap.kind, gap.path) for gap in missing} - left)
+    print("\n".join(f"Kiln lacks the {kind} {path}" for kind, path in new))
     if gone := len(before - {(gap.kind, gap.path) for gap in missing}):
         print(f"{gone} lines of {LACKING.name} can go: python tools/surface.py lower")
     return bool(new)

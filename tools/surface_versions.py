@@ -140,17 +140,15 @@ def table() -> str:
         new = sum(one.first == version for one in having) if version != versions[0] else 0
         gone = [one.name for one in having if one.last == version and version != versions[-1]]
         rows.append(f"| {version} | {len(having)} | {served} | {new or ''} | {_listed(gone)} |")
-    record = surface.newest()
-    names = surface.read(record)
+    names = surface.read(surface.newest())
     counts = Counter(kind for kind, _ in surface.listed())
     used = sum(kind == "name" and path in names and bool(names[path].uses) for kind, path in surface.listed())
     texts = {"path": "second paths of a name", "module": "module paths", "member": "members of classes"}
     texts |= {"parameter": "parameters", "older": "names of older versions"}
     said = ", ".join(f"{counts[kind]} {text}" for kind, text in texts.items() if counts[kind])
-    release = ".".join(record.stem.split("_")[1:])
     return (
         "\n".join(rows)
-        + f"\n\nOf {release}, {len(names)} names are recorded. Kiln lacks {counts['name']}, of which public libraries use "
+        + f"\n\nOf {surface.release(surface.newest())}, {len(names)} names are recorded. Kiln lacks {counts['name']}, of which public libraries use "
         + f"{used}; besides {said}.\n`src/kiln/_support/surface_lacking.txt` lists them.\n"
     )
 
