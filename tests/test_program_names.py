@@ -250,8 +250,8 @@ def test_names_of_other_packages_are_those_of_the_language():
     assert (cute.pretty_str((1, (2, 3))), kiln.ComposedLayout) == ("(1,(2,3))", cute.ComposedLayout)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         cutlass.base_dsl.nothing  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(kiln.DSLNotImplemented, match="make_trait"):
-        cute.atom.make_atom(None)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(kiln.DSLNotImplemented, match="no values of types of the IR"):
+        cute.core.IntValue(1)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_attributes_of_parameters_and_dynamic_values():

@@ -34,11 +34,7 @@ NAMES = {
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
     "cute.nvgpu.cuda_dialect": ("launches are operations of Kiln's own dialect",),
-    "cute": (
-        "atoms and integers are no values of types of the IR: an Op whose make_trait() returns a Trait makes an atom",
-        "IntValue",
-        "make_atom",
-    ),
+    "cute": ("integers are no values of types of the IR", "IntValue"),
     "experimental.task_scheduling.pipelines": (_INTERNAL, "TSPipelineAsyncUmma", "TSPipelineUmmaUmma"),
 }
 """Placeholders in modules that exist: the reason, then the names; all that a module lacks if there are none."""

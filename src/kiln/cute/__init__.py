@@ -112,6 +112,7 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .math import trunc as trunc
     from .nvgpu.common import CacheEvictionPriority as CacheEvictionPriority
     from .nvgpu.cpasync import ReductionKind as ReductionKind
+    from .nvgpu.cute_nvgpu_dialect import make_atom as make_atom
     from .program.fast_divmod import *
     from .program.tensor_printing import print_tensor as print_tensor
     from .runtime import SymInt as SymInt
@@ -196,6 +197,7 @@ _LAZY_NAMES = {
     **dict.fromkeys(_MMA, ".atoms.mma"),
     **dict.fromkeys(_DIVMOD, ".program.fast_divmod"),
     "CacheEvictionPriority": ".nvgpu.common",
+    "make_atom": ".nvgpu.cute_nvgpu_dialect",
     "ReductionKind": ".nvgpu.cpasync",
     "pretty_str": ".layout.int_tuple",
     "register_jit_arg_adapter": "..base_dsl.arguments",

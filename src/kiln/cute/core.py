@@ -20,9 +20,21 @@ if not TYPE_CHECKING:
     __getattr__ = lazy.names(__name__, {"IntValue": "."})
 
 
+class _Shape(tuple[object, ...]):
+    """A shape that has a type of the IR, whose attribute it is itself."""
+
+    @property
+    def type(self) -> _Shape:
+        return self
+
+    @property
+    def attribute(self) -> _Shape:
+        return self
+
+
 def _pack_shape(shape: object, *, loc: object = None, ip: object = None) -> Any:
     """Return a shape: tuples are shapes as they are."""
-    return shape
+    return _Shape(shape) if isinstance(shape, tuple) else shape
 
 
 _pack_tile = _pack_shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +15,7 @@ from kiln import cute, utils
 from kiln.cute import arch
 from kiln.cute.nvgpu import MmaUniversalOp, cpasync, warp
 from kiln.cute.runtime import from_dlpack
+from kiln.mlir import context, ir
 
 F16, BF16, F32, F64 = kiln.Float16, kiln.BFloat16, kiln.Float32, kiln.Float64
 NUMPY: dict[Any, Any] = {
@@ -102,6 +105,64 @@ OPS = [
 def test_every_operation(op, types):
     m, n, k = op.shape_mnk
     run_gemm(cute.make_tiled_mma(op), m, 2 * n, 2 * k, types)
+
+
+def of_ir(text: str) -> ir.Type:
+    return ir.Type.parse(text, context())
+
+
+class DerivedTrait(cute.atom.Trait):
+    pass
+
+
+@dataclass(frozen=True)
+class DerivedOp(warp.WarpMmaOp):
+    """An operation as libraries derive their own: its trait has an atom of a type of the IR."""
+
+    shape_mnk: tuple[int, int, int]
+    types: Callable[[], Iterable[object]]
+
+    def _make_trait(self, *, loc: object = None, ip: object = None, **kwargs: object) -> DerivedTrait:
+        shape = warp.mma._pack_shape(self.shape_mnk, loc=loc, ip=ip)
+        return DerivedTrait(
+            cute.make_atom(warp.mma._cute_nvgpu_ir.MmaAtomSM80Type.get(shape.type.attribute, *self.types()))
+        )
+
+
+@pytest.mark.parametrize(
+    ("shape", "types", "in_ir"),
+    [
+        ((16, 8, 8), (F32, F32, F32), lambda: [t.mlir_type for t in (kiln.TFloat32, kiln.TFloat32, F32)]),
+        (
+            (16, 8, 32),
+            (kiln.Float8E4M3FN, kiln.Float8E5M2, F32),
+            lambda: [t.mlir_type for t in (kiln.Float8E4M3FN, kiln.Float8E5M2, F32)],
+        ),
+        ((16, 8, 32), (kiln.Int8, kiln.Uint8, kiln.Int32), lambda: map(of_ir, ("si8", "ui8", "i32"))),
+    ],
+)
+def test_operations_that_libraries_derive(shape, types, in_ir):
+    m, n, k = shape
+    run_gemm(cute.make_tiled_mma(DerivedOp(shape, in_ir)), m, n, k, types)
+
+
+def test_atoms_that_libraries_cannot_derive():
+    half = F16.mlir_type
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="make_atom takes the type of an MMA"):
+        cute.make_atom(None)
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="has no elements of the type index"):
+        cute.make_tiled_mma(DerivedOp((16, 8, 16), lambda: [of_ir("index"), half, half]))
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="no MMA of a warp has A of Float16 and B of Int8"):
+        cute.make_tiled_mma(DerivedOp((16, 8, 16), lambda: [half, of_ir("si8"), half]))
+    with pytest.raises(kiln.DSLUserCodeTypeError, match=r"has no shape \(16, 8, 64\)"):
+        cute.make_tiled_mma(DerivedOp((16, 8, 64), lambda: [half, half, half]))
+
+    class WithoutTrait(warp.WarpMmaOp):
+        def __init__(self) -> None: ...
+        def _make_trait(self) -> None: ...
+
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="WithoutTrait._make_trait returns no trait"):
+        cute.make_tiled_mma(WithoutTrait())
 
 
 @pytest.mark.parametrize(("atoms", "permutation"), [((2, 2, 1), (32, 32, 16)), ((1, 2, 1), None)])

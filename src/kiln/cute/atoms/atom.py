@@ -77,6 +77,10 @@ class Trait:
 
     __kiln_immutable__ = True
 
+    def __init__(self, value: object = None) -> None:
+        self.value = value
+        """What `make_atom` made, where the program derives its own trait."""
+
     def with_fields(self, **fields: Any) -> Any:
         """Return the trait with fields set that are known only at run time."""
         raise type_error(f"{type(self).__name__} has no field {sorted(fields)[0]!r}")

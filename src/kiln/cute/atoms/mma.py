@@ -408,7 +408,12 @@ def make_mma_atom(op: object, *, loc: object = None, ip: object = None, **kwargs
             f"pass an instance: {op.__name__}(...)" if isinstance(op, type) else "for example MmaUniversalOp(Float32)"
         )
         raise type_error(f"make_mma_atom takes an MMA operation, got {op!r}", hint)
-    return MmaAtom(op, op.make_trait(**accepted_keywords(op.make_trait, type(op).__name__, kwargs)))
+    if (make := getattr(op, "_make_trait", None)) is None:
+        return MmaAtom(op, op.make_trait(**accepted_keywords(op.make_trait, type(op).__name__, kwargs)))
+    trait = getattr(make(**kwargs), "value", None)
+    if not isinstance(trait, MmaTrait):
+        raise type_error(f"{type(op).__name__}._make_trait returns no trait of an MMA", "return Trait(make_atom(type))")
+    return MmaAtom(op, trait)
 
 
 def make_tiled_mma(

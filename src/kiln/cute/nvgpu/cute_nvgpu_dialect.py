@@ -3,15 +3,83 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import NumericMeta
+from ...base_dsl.typing import (
+    BFloat16,
+    Float8E4M3FN,
+    Float8E5M2,
+    Float16,
+    Float32,
+    Float64,
+    Int8,
+    Int32,
+    NumericMeta,
+    TFloat32,
+    Uint8,
+)
 from ..deferred_dialects import nvgpu
 from ..layout.layout import Layout, size
 from ..tensor.tensor import TracedTensor
 from .tma_atom import atom_of_values
 from .tma_ops import CopyBulkTensor2DGather4G2SOp, CtaGroup, TmaLoadTrait
+from .warp.mma import WarpMmaOp, WarpMmaTrait
+
+
+@dataclass(frozen=True)
+class MmaAtomSM80Type:
+    """The type of an MMA of a warp: its shape, and the types of A and B and of the accumulators in the IR."""
+
+    shape_mnk: tuple[int, int, int]
+    types: tuple[str, str, str]
+
+    @classmethod
+    def get(cls, shape_mnk: Sequence[int], a: object, b: object, acc: object) -> MmaAtomSM80Type:
+        """Return the type."""
+        for type_ in (a, b, acc):
+            if str(type_) not in _NUMBERS:
+                raise type_error(
+                    f"an MMA of a warp has no elements of the type {type_}", f"one of {', '.join(_NUMBERS)}"
+                )
+        m, n, k = shape_mnk
+        return cls((m, n, k), (str(a), str(b), str(acc)))
+
+
+MmaAtomSM89Type = MmaAtomSM80Type
+
+_NUMBERS = {
+    "f16": Float16,
+    "bf16": BFloat16,
+    "tf32": TFloat32,
+    "f32": Float32,
+    "f64": Float64,
+    "i32": Int32,
+    "si32": Int32,
+    "f8E4M3FN": Float8E4M3FN,
+    "f8E5M2": Float8E5M2,
+    "i8": Int8,
+    "si8": Int8,
+    "ui8": Uint8,
+}
+"""The numeric type of a type in the IR. Int8 and Uint8 are one there, unless it says which."""
+
+
+def make_atom(ty: object, values: object = None, *, loc: object = None, ip: object = None) -> WarpMmaTrait:
+    """Return the MMA that a type describes, as the value of a `Trait` which the method `_make_trait` of an operation makes.
+
+    Args:
+        ty: a type such as `MmaAtomSM80Type.get(shape, a, b, acc)`.
+        values: None: such an MMA has no fields.
+    """
+    if not isinstance(ty, MmaAtomSM80Type):
+        raise type_error(
+            f"make_atom takes the type of an MMA of a warp, got {ty!r}", "MmaAtomSM80Type.get(shape, a, b, acc)"
+        )
+    a, b, acc = (_NUMBERS[name] for name in ty.types)
+    return WarpMmaOp.of_types(a, b, acc, ty.shape_mnk).make_trait()
 
 
 class TmaDescriptorTiledType:

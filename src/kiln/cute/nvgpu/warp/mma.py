@@ -12,6 +12,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from ...._support import lazy
 from ....base_dsl import trace as tracing
 from ....base_dsl.bindings import ir
 from ....base_dsl.diagnostics import type_error
@@ -34,7 +35,7 @@ from ....base_dsl.typing import (
     Uint8,
 )
 from ....hardware import mma_shapes
-from ...atoms.atom import Trait  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs derive theirs from it
+from ...atoms.atom import Trait
 from ...atoms.mma import MmaOp, RegisterMmaTrait
 from ...deferred_dialects import nvgpu
 from ...layout.int_tuple import pretty_str
@@ -163,6 +164,16 @@ class WarpMmaOp(MmaOp):
         self.acc_dtype = acc_dtype
         self.shape_mnk = shape_mnk
 
+    @staticmethod
+    def of_types(a: object, b: object, acc: object, shape_mnk: tuple[int, int, int]) -> WarpMmaOp:
+        """Return the operation with operands of some types."""
+        of = next((op for op in _OPERATIONS if a in op._INPUTS and b in op._INPUTS), None)
+        if of is None:
+            raise type_error(f"no MMA of a warp has A of {type_text(a)} and B of {type_text(b)}")
+        op = object.__new__(of)
+        WarpMmaOp.__init__(op, a, b, acc, shape_mnk)
+        return op
+
     def make_trait(self) -> WarpMmaTrait:
         kind = mma_shapes.warp_kind(PTX_NAMES[self.a_dtype], PTX_NAMES[self.b_dtype])
         return WarpMmaTrait(self.shape_mnk, self.a_dtype, self.b_dtype, self.acc_dtype, kind)
@@ -239,6 +250,13 @@ class MmaF8F6F4Op(WarpMmaOp):
         self, a_dtype: object, b_dtype: object, acc_dtype: object = Float32, shape_mnk: object = (16, 8, 32)
     ) -> None:
         super().__init__(a_dtype, b_dtype, acc_dtype, shape_mnk)
+
+
+_OPERATIONS = (MmaF16BF16Op, MmaFP8Op, MmaTF32Op, MmaI8Op, MmaF64Op)
+
+
+class MmaFP8Trait(Trait):
+    """The trait of an MMA of floats of 8 bits that a program makes with `make_atom`."""
 
 
 # --- block scales ----------------------------------------------------------------------------------------------------
@@ -478,3 +496,9 @@ MXF8F6F4_SUPPORTED_PAIRS = frozenset(
     pair for f8 in (Float8E4M3FN, Float8E5M2) for pair in ((Float4E2M1FN, f8), (f8, Float4E2M1FN))
 )
 """The types of A and B that CuTe DSL's `MmaMXF8F6F4Op` mixes. Kiln's takes all pairs that the hardware has."""
+
+
+_cute_nvgpu_ir = lazy.Module(
+    "kiln.cute.nvgpu.cute_nvgpu_dialect"
+)  # programs that derive operations take these from here
+__getattr__ = lazy.names(__name__, {"make_atom": "..cute_nvgpu_dialect", "_pack_shape": "...core"})
