@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 
 from ..hardware import mma_shapes
-from .form import Choices, Form, Rule, Values, number
+from .form import Choices, Count, Form, Rule, Values, number
 
 # --- mma.sync --------------------------------------------------------------------------------------------------------
 
@@ -22,7 +23,8 @@ def _registers(matrix: str, register: int, fields: Values) -> int:
 
 def _mma(modifiers: str, rule: Rule, operands: str = "", register: int = 32, **choices: Choices) -> Form:
     registers = f"{{d: out b{register}}}, {{a: b{register}}}, {{b: b{register}}}, {{c: b{register}}}"
-    counts = {matrix: functools.partial(_registers, matrix, register) for matrix in "dabc"}
+    counts: dict[str, Count] = {matrix: functools.partial(_registers, matrix, register) for matrix in "dabc"}
+    counts |= dict.fromkeys(re.findall(r"{(scale_\w)", operands), 1)
     syntax = f".sync.aligned.m<m>n<n>k<k>.row.col{modifiers} {registers}{operands}"
     return Form("mma", syntax, counts, rule, m=(8, 16), n=(8,), **choices)
 
@@ -92,17 +94,23 @@ def _wrong_block_scale(fields: Mapping[str, object]) -> str:
     return mma_shapes.kind_refusal("mma.sync", kind, *_shape(fields), a, b, "f32", scale, int(vector))
 
 
-MMA_BLOCK_SCALE = _mma(
-    ".kind::<scaling>.<d_type>.<a_type>.<b_type>.f32.<scale_type>",
-    _wrong_block_scale,
-    ", scale_a: b32, {byte_a: b16, thread_a: b16}, scale_b: b32, {byte_b: b16, thread_b: b16}",
-    k=(32, 64),
-    scaling=_SCALINGS,
-    a_type="e4m3 e5m2 e2m3 e3m2 e2m1",
-    b_type="e4m3 e5m2 e2m3 e3m2 e2m1",
-    d_type={"f32": "f32"},
-    scale_type="ue8m0 ue4m3",
-)
+def _mma_block_scale(scale_a: str, scale_b: str) -> Form:
+    return _mma(
+        ".kind::<scaling>.<d_type>.<a_type>.<b_type>.f32.<scale_type>",
+        _wrong_block_scale,
+        f", {scale_a}, {{byte_a: b16, thread_a: b16}}, {scale_b}, {{byte_b: b16, thread_b: b16}}",
+        k=(32, 64),
+        scaling=_SCALINGS,
+        a_type="e4m3 e5m2 e2m3 e3m2 e2m1",
+        b_type="e4m3 e5m2 e2m3 e3m2 e2m1",
+        d_type={"f32": "f32"},
+        scale_type="ue8m0 ue4m3",
+    )
+
+
+MMA_BLOCK_SCALE = _mma_block_scale("scale_a: b32", "scale_b: b32")
+MMA_BLOCK_SCALE_BRACED = _mma_block_scale("{scale_a: b32}", "{scale_b: b32}")
+"""As CUTLASS writes it: scale factors are vectors of one register."""
 
 # --- wgmma -----------------------------------------------------------------------------------------------------------
 

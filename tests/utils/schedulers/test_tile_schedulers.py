@@ -269,3 +269,14 @@ def test_known_parts_of_coordinates_meet() -> None:
         out = np.array([0, second, 0, 0], np.int32)
         run(from_dlpack(out))
         assert out[2:].tolist() == expected
+
+
+@pytest.mark.parametrize("along_m", [True, False])
+@pytest.mark.parametrize("swizzle", [1, 2])
+def test_the_layout_of_clusters_numbers_them_in_raster_order(along_m: bool, swizzle: int) -> None:
+    params = utils.PersistentTileSchedulerParams((7, 12, 3), (2, 1, 1), swizzle, along_m)
+    layout = params.problem_layout_ncluster_mnl
+    assert cute.product_each(layout.shape) == (4, 12, 3)
+    for number in range(4 * 12 * 3):
+        m, n, l = params._cluster_at(number)
+        assert layout((m, n, l)) == number

@@ -318,6 +318,42 @@ def test_graphs_record_calls_that_native_code_takes(torch_program):
     )
 
 
+def test_graphs_record_calls_of_loaded_functions(torch_program, tmp_path):
+    torch_program(
+        f"""
+        import torch
+        import cutlass.cute as cute
+
+        @cute.kernel
+        def increment(x: cute.Tensor):
+            i, _, _ = cute.arch.thread_idx()
+            x[i] = x[i] + 1
+
+        @cute.jit
+        def launch(x: cute.Tensor):
+            increment(x).launch(grid=1, block=4)
+
+        x = torch.zeros(4, device="cuda")
+        path = {str(tmp_path / "launch.o")!r}
+        cute.compile(launch, x, options="--enable-tvm-ffi").export_to_c(path, function_name="launch")
+        loaded = cute.runtime.load_module(path, enable_tvm_ffi=True).launch
+        compiled = cute.compile(launch, x)
+        loaded(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loaded(x)
+            compiled(x)
+            loaded(x)
+        assert x.tolist() == [1] * 4
+        graph.replay()
+        graph.replay()
+        assert x.tolist() == [7] * 4
+        loaded(x)
+        assert x.tolist() == [8] * 4
+        """
+    )
+
+
 @pytest.mark.quick(0)
 def test_nothing_is_served_elsewhere(gpu_program):
     import torch

@@ -233,12 +233,13 @@ def _tvm_functions() -> dict[str, int]:
 
 
 def _tvm_module(path: str, described: Mapping[str, Any], address_of: Callable[[str], int]) -> Module:
-    tvm_ffi = packages.load("tvm_ffi")
-    functions: dict[str, Any] = {}
-    for name, about in described.items():
-        if "tvm_ffi" in about["entry_points"]:
-            address = address_of(f"__tvm_ffi_{name}")
-            functions[name] = tvm_ffi.Function.__from_extern_c__(address, keep_alive_object=address_of)
+    from ..tvm_ffi.function import loaded  # imports TVM-FFI, an optional package
+
+    functions = {
+        name: loaded(address_of(f"__tvm_ffi_{name}"), address_of)
+        for name, about in described.items()
+        if "tvm_ffi" in about["entry_points"]
+    }
     return Module(path, functions)
 
 

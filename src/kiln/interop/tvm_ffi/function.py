@@ -47,6 +47,19 @@ class KilnFunction(tvm_ffi.Function):
         return f"<KilnFunction {signature(self.compiled)}>"
 
 
+class LoadedFunction(tvm_ffi.Function):
+    """A function of a loaded module. CUDA graphs on the CPU target replace `__call__` while they record."""
+
+    __slots__ = ()
+
+
+def loaded(address: int, keep: object) -> LoadedFunction:
+    """Return the function of TVM-FFI's C convention at an address, which keeps an object alive."""
+    function = LoadedFunction.__new__(LoadedFunction)
+    function.__move_handle_from__(tvm_ffi.Function.__from_extern_c__(address, keep_alive_object=keep))
+    return function
+
+
 def of(compiled: CompiledFunction[Any]) -> Any:
     """Return a compiled function as one of TVM-FFI's; itself where there is no native code to take the calls."""
     engine = loading.engine()

@@ -11,7 +11,7 @@ from typing import Any
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32, Integer
-from ...cute import FastDivmodDivisor, arch, ceil_div
+from ...cute import FastDivmodDivisor, Layout, arch, ceil_div, make_layout
 from ..value_parts import ValueParts
 from .work_tile import WorkTileInfo
 
@@ -81,6 +81,19 @@ class PersistentTileSchedulerParams(ValueParts):
         self._num_clusters = fast * strips * swizzle_size * problem_shape_ntile_mnl[2]
         self._fast = _divisor(fast)
         self._strips = _divisor(strips)
+
+    @property
+    def problem_layout_ncluster_mnl(self) -> Layout:
+        """The clusters along M, N and L, to the number of each in raster order; with a swizzle, (side, strip) is a mode."""
+        along_m, along_n = (ceil_div(self.problem_shape_ntile_mnl[i], self.cluster_shape_mnk[i]) for i in (0, 1))
+        fast, slow = (along_m, along_n) if self.raster_along_m else (along_n, along_m)
+        side = self.swizzle_size
+        strips = ceil_div(slow, side)
+        first = make_layout(fast, stride=side)
+        second = make_layout((side, strips), stride=(1, side * fast)) if side > 1 else make_layout(slow, stride=fast)
+        modes = (first, second) if self.raster_along_m else (second, first)
+        batches = make_layout(self.problem_shape_ntile_mnl[2], stride=side * fast * strips)
+        return make_layout([*modes, batches])
 
     def get_grid_shape(
         self, max_active_clusters: object, *, loc: object = None, ip: object = None

@@ -145,12 +145,30 @@ def _let_python_call() -> None:
         if kind is not None and vars(kind)["__call__"] is not vars(kind)["_run_in_python"]:
             _native[kind] = vars(kind)["__call__"]
             kind.__call__ = vars(kind)["_run_in_python"]
+    if (loaded := _loaded_function()) is not None and "__call__" not in vars(loaded):
+        loaded.__call__ = functools.partialmethod(_record_loaded, loaded.__call__)
 
 
 def _let_native_code_call() -> None:
     for kind, call in _native.items():
         kind.__call__ = call
     _native.clear()
+    if (loaded := _loaded_function()) is not None and "__call__" in vars(loaded):
+        del loaded.__call__
+
+
+def _loaded_function() -> type | None:
+    """Return the class of functions of loaded modules, which run without Python; None if there are none."""
+    return getattr(sys.modules.get("kiln.interop.tvm_ffi.function"), "LoadedFunction", None)
+
+
+def _record_loaded(function: object, plain: Callable[..., None], *args: object) -> None:
+    graph = _capturing
+    call = functools.partial(plain, function, *args)
+    if graph is None or threading.get_ident() != _thread:
+        return call()
+    graph._work.append(call)
+    return None
 
 
 @functools.lru_cache(maxsize=1)

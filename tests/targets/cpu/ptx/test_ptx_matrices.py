@@ -214,3 +214,24 @@ def test_a_bulk_copy_between_blocks(rank):
     for (out,) in runs(kernel, np.zeros(128, np.int32), grid=4, cluster=(4, 1, 1)):
         want = [[(b - rank) % 4 * 1000 + t for t in range(32)] for b in range(4)]
         np.testing.assert_array_equal(out.reshape(4, 32), want)
+
+
+def test_scale_factors_may_be_vectors_of_one_register():
+    """As CUTLASS writes them; 64 products of ones, scaled by 2 and 0.5."""
+    mma = "mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue4m3"
+    registers = "{$0, $1, $2, $3}, {$4, $4, $4, $4}, {$4, $4}, {$5, $5, $5, $5}"
+    spellings = ("$6, {0, 0}, $7, {0, 0}", "{$6}, {$8, $8}, {$7}, {$8, $8}")
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        ones, two, half = (cute.Int32(word).ir_value() for word in (0x22222222, 0x40404040, 0x30303030))
+        operands = [ones, cute.Float32(0).ir_value(), two, half, cute.Int16(0).ir_value()]
+        for number, scales in enumerate(spellings):
+            given = operands if "$8" in scales else operands[:-1]
+            constraints = "=f,=f,=f,=f,r,f,r,r" + ",h" * (len(given) - 4)
+            made = asm(struct("f32", 4), given, f"{mma} {registers}, {scales};", constraints)
+            for n, value in enumerate(parts(made, "f32", 4)):
+                out[number, arch.thread_idx()[0], n] = cute.Float32._make(value)
+
+    for (out,) in runs(kernel, np.zeros((2, 32, 4), np.float32), schedules=FEW[:1]):
+        assert (out == 64).all()

@@ -50,7 +50,7 @@ def _mma_sp(m: Machine, f: Fields) -> list[ir.Value]:
     return _registers(m, f, mma.mma_sp(m.x, m.op, m.b, kind, (a, b, c), f.metadata, ordered=f.form is sparse.MMA))
 
 
-@reads(INSTRUCTIONS, mma_forms.MMA_BLOCK_SCALE)
+@reads(INSTRUCTIONS, mma_forms.MMA_BLOCK_SCALE, mma_forms.MMA_BLOCK_SCALE_BRACED)
 def _mma_block_scale(m: Machine, f: Fields) -> list[ir.Value]:
     constants = [constant_values(place) for place in (f.byte_a, f.thread_a, f.byte_b, f.thread_b)]
     places = [values[0] for values in constants if values]
@@ -66,7 +66,8 @@ def _mma_block_scale(m: Machine, f: Fields) -> list[ir.Value]:
         block_scaling.SCALE_B_AT,
     )
     a, b, c = _fragments(m, f)
-    operands = list(zip((a, b, c, f.scale_a, f.scale_b), at, strict=True))
+    scales = [scale[0] if isinstance(scale, tuple | list) else scale for scale in (f.scale_a, f.scale_b)]
+    operands = list(zip((a, b, c, *scales), at, strict=True))
     return _registers(m, f, mma.scaled_mma(m.x, m.op, m.b, kind, operands, c.type))
 
 
