@@ -260,15 +260,18 @@ def test_descriptors_are_integers():
             made = prims.Tcgen05SmemDesc.build(near, 16, 32)
         other = prims.Tcgen05SmemDesc.build(near, 16, 32).advance_start_address(32)
         out[1], out[2] = kiln.Int64(other - made), kiln.Int64(prims.Tcgen05InstrDesc.build(n_dim=16, m_dim=64))
+        sixteen = kiln.Int32(16) + out[0].to(kiln.Int32)  # offsets may be numbers of the program
+        moved = prims.Tcgen05SmemDesc.build(near, sixteen, kiln.Int32(32), base_offset=3)
+        out[3] = kiln.Int64(moved - prims.Tcgen05SmemDesc.build(near, 16, 32, base_offset=3))
 
     @cute.jit
     def run(out: cute.Tensor):
         kernel(out).launch(grid=1, block=1)
 
-    out = np.zeros(3, np.int64)
+    out = np.array([0, 0, 0, -1])
     with kiln.target("cpu"):
         run(out)
-    assert out.tolist() == [0, 2, 2 << 17 | 4 << 24]
+    assert out.tolist() == [0, 2, 2 << 17 | 4 << 24, 0]
 
 
 def test_fields_of_descriptors():

@@ -120,6 +120,11 @@ class TensorMapDataType(enum.IntEnum):
     f416u4_align16b = 14
     f416u6_align16b = 15
 
+    @property
+    def bit_width(self) -> int:
+        """The bits of an element."""
+        return _TYPES[self].width
+
 
 _TYPES: dict[TensorMapDataType, NumericMeta] = {
     TensorMapDataType.uint8: Uint8,
@@ -180,6 +185,7 @@ class TensorMapFloatOOBFill(enum.Enum):
 
     none = "zeros"
     nan = "nan"
+    nan_request_zero_fma = nan
 
 
 _FORMATS = {

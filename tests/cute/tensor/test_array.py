@@ -227,3 +227,28 @@ def test_operands_that_do_not_exist_are_refused(match, call):
 
     with pytest.raises(DSLBaseError, match=match):
         main(np.zeros(8, np.int32))
+
+
+@cute.kernel
+def masks(n: cute.Tensor, out: cute.Tensor):
+    for i in kiln.range_constexpr(4):
+        mask = kiln.vector.create_mask([4], [n[i]])
+        row = kiln.vector.where(mask, kiln.vector.full([4], 5, kiln.Int32), kiln.vector.full([4], i, kiln.Int32))
+        for j in kiln.range_constexpr(4):
+            out[i, j] = row[j]
+    corner = kiln.vector.create_mask([2, 4], [n[2] - 1, 3]).to(kiln.Int32)
+    for j in kiln.range_constexpr(8):
+        out[4 + j // 4, j % 4] = corner[j // 4, j % 4]
+    words = n.iterator
+    out.iterator[6 * 4] = words[3] + words[cute.arch.thread_idx()[0] + 1]
+    with pytest.raises(TypeError, match="not iterable"):
+        list(words)
+
+
+def test_masks_and_indexed_pointers():
+    n, out = np.array([-1, 0, 2, 9], np.int32), np.zeros((7, 4), np.int32)
+    cute.jit(lambda n, out: masks(n, out).launch(grid=1, block=1))(n, out)
+    wanted = [[5 if j < n[i] else i for j in range(4)] for i in range(4)]
+    assert out.tolist() == [*wanted, [1, 1, 1, 0], [0, 0, 0, 0], [9, 0, 0, 0]]
+    with pytest.raises(Exception, match="one size for each mode"):
+        kiln.vector.create_mask([4, 4], [1])

@@ -32,6 +32,8 @@ from kiln.experimental.task_scheduling import (
     TaskManager,
     TileSchedulerConfig,
     TileSchedulerType,
+    TmemAllocation,
+    TmemAllocator,
     WorkQueue,
     consumer_work,
     domain_loop,
@@ -120,8 +122,10 @@ def run(build, n=5, warps=2, cluster=1):
         for resource in resources:
             memory.add_resource(resource)
         memory.compute_layout()
+        block = memory.allocate()  # the manager would do it, and takes it as it is
         manager = TaskManager(tasks, graph, smem_allocator=memory, **(more[0] if more else {}))
         manager.setup_resources_and_tasks()
+        assert memory.smem_base is block
         prims.fence_mbarrier_init()
         prims.barrier_cluster_arrive_relaxed()
         prims.barrier_cluster_wait()
@@ -254,6 +258,140 @@ def test_stages_are_got_ahead_of_time(side, stages):
     n = 5
     found = run(build, n=6)
     np.testing.assert_array_equal(found[:n], 100 * np.arange(n)[:, None] + LANES + 1)
+
+
+class Lanes(Task):
+    """A task with values of its own: a first word for each lane, and a domain by CTA."""
+
+    def __init__(self, first, **how):
+        super().__init__(**how)
+        self.first = first
+        self.start = kiln.Int32(0)
+
+    def init_variables(self, context=None):
+        super().init_variables(context)
+        assert context is not None
+        self.start = self.first + cute.arch.lane_idx()
+
+    def make_task_cache(self):
+        return (self.start,)
+
+    def get_domain(self, tile):
+        self.start += 1000
+        return 3 + tile[0]
+
+
+@dataclass(kw_only=True)
+class Cached(MemoryResource):
+    """Words that work reads of its task."""
+
+    word: kiln.Constexpr[TaskLocalVariable] = TaskLocalVariable.uninitialized()
+    bounds: kiln.Constexpr[TaskLocalVariable] = TaskLocalVariable.uninitialized()
+
+    def __post_init__(self) -> None:
+        self.word, self.bounds = (TaskLocalVariable(dtype=kiln.Int32) for _ in range(2))
+        self.word.default = kiln.Int32(-1)
+        self.bounds.default = kiln.Int32(-2)
+
+    @consumer_work(returns="word")
+    @cute.jit
+    def read(self, info: StageInfo) -> kiln.Int32:
+        return info.task_cache[0]
+
+    @consumer_work(returns=("bounds",))
+    @cute.jit
+    def told(self, info: StageInfo):
+        assert info.loop_offset is None
+        return (10 * info.loop_start + info.loop_end + 100 * info.work_tile.tile_idx[0],)
+
+
+@dataclass(kw_only=True)
+class Row(MemoryResource):
+    out: Any
+    row: int
+
+    @producer_work
+    @cute.jit
+    def store(self, info: StageInfo, word: kiln.Int32) -> None:
+        self.out[self.row, cute.arch.lane_idx()] = word
+
+
+def test_a_task_prepares_values_for_its_work():
+    """Work reads them where StageInfo has the task's cache; bounds of the loop are known before and after it, too."""
+
+    def build(out):
+        cached, end = Cached(name="cached"), Out(name="end", out=out)
+        rows = [Row(name=f"row {row}", out=out, row=row) for row in (3, 4)]
+
+        @schedule
+        def body():
+            before = cached.told()[0]
+            rows[0].store(before)
+            with domain_loop(0, Lanes.get_domain, 1):
+                end.store(cached.read())
+            rows[1].store(cached.told()[0])
+
+        lanes = Lanes(7, src_resources=[cached], dst_resources=[end, *rows], warp_idx=0, num_warps=1, schedule=body())
+        labels = {(cached, end): {"read"}}
+        return [lanes], {end: [cached], **{r: [cached] for r in rows}}, [], {"dma_consumer_release_labels": labels}
+
+    found = run(build, warps=1)
+    np.testing.assert_array_equal(found, [LANES + 1007] * 3 + [np.full(32, 3)] * 2)
+
+
+@dataclass(kw_only=True)
+class Stage(MemoryResource):
+    """The stage that its task is on of other words."""
+
+    words: Any
+    word: kiln.Constexpr[TaskLocalVariable] = TaskLocalVariable.uninitialized()
+
+    def __post_init__(self) -> None:
+        self.word = TaskLocalVariable(dtype=kiln.Int32, default_factory=lambda: kiln.Int32(0))
+
+    @consumer_work(returns="word")
+    @cute.jit
+    def read(self, info: StageInfo) -> kiln.Int32:
+        return 10 * info.loop_offset + self.words.state_src.consumer_work_stage
+
+
+@pytest.mark.parametrize("how", [{}, {"advance_on_wait": True}])
+def test_work_knows_the_stage_of_another_resource(how):
+    def build(out):
+        words = Words(name="words", pipeline_config=config(3, **how))
+        stage, end = Stage(name="stage", words=words), Out(name="end", out=out)
+
+        def consume():
+            with domain_loop(0, 5, 1):
+                words.wait()
+                end.store(stage.read())
+                words.release()
+
+        tasks = [task("fill", 0, [], [words], fills(words)), task("use", 1, [words, stage], [end], consume)]
+        return tasks, {words: [], end: [words, stage]}, [words]
+
+    np.testing.assert_array_equal(run(build)[:, 0], [0, 11, 22, 30, 41])
+
+
+def test_columns_and_bytes_of_allocators():
+    columns, (a, b, c, d) = TmemAllocator(), (TmemAllocation(name, n) for name, n in zip("abcd", (8, 16, 4, 32)))
+    for each in (a, b, c, d):
+        columns.add(each)
+    columns.add_alias_group([[b, c], [d]])
+    columns.compute_layout()
+    assert [x.offset for x in (a, b, c, d)] == [0, 8, 24, 8]
+    assert columns.total == columns.total_tmem_columns == 40
+    a.offset = 64
+    assert a.offset == 64
+    memory, words = SmemAllocator(), Words(name="words", pipeline_config=config(3))
+    memory.add_resource(words)
+    word = memory.add_tmem_ptr(SmemAllocation("tmem", dtype=kiln.Int32))
+    memory.compute_layout()
+    assert memory.tmem_ptr_alloc is word
+    assert memory.barrier_smem_bytes == 3 * 16
+    assert memory.total == memory.total_smem_bytes == 3 * 128 + 16 + 3 * 16  # the barriers begin at a multiple of 16
+    with pytest.raises(DSLBaseError, match="not allocated yet"):
+        memory.get_typed_ptr(word, kiln.Int32)
 
 
 def test_copies_arrive_for_a_task():
@@ -558,7 +696,6 @@ def test_checks_become_warnings_and_memory_is_bounded():
         ),
         ("by position", lambda: PipelineConfig.create_async_async_pipeline_cfg(*range(9))),
         ("the step of a domain_loop", lambda: schedule(lambda: domain_loop(0, 3, 0))()),
-        ("release_labels", lambda: TaskManager([], {}, dma_consumer_release_labels={1: 2})),
     ],
 )
 def test_operands_that_mean_nothing_are_refused(match, call):

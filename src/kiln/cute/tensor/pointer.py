@@ -350,6 +350,14 @@ class Pointer(TensorIterator):
         """Write the element it points to."""
         self.set_element(0, value)
 
+    def __getitem__(self, index: object) -> Any:
+        return self.element(index)
+
+    def __setitem__(self, index: object, value: object) -> None:
+        self.set_element(index, value)
+
+    __iter__ = None
+
     holds = "elements in tensor memory"
     instead = "copy it with an operation of the tensor cores"
 

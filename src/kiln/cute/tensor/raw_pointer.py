@@ -60,9 +60,6 @@ class RawPointer(Pointer):
 
     __radd__ = __add__
 
-    def __getitem__(self, index: object) -> Any:
-        return self.element(index)
-
     def __setitem__(self, index: object, value: object) -> None:
         (self + index).store(value)
 

@@ -341,25 +341,35 @@ class Tcgen05SmemDesc(Int64):
     def build(
         cls,
         start_address: object,
-        leading_byte_offset: int = 0,
-        stride_byte_offset: int = 0,
+        leading_byte_offset: int | Numeric = 0,
+        stride_byte_offset: int | Numeric = 0,
         version: int = 1,
         base_offset: int = 0,
         layout: Any = 0,
         leading_dim_mode: int = 0,
         k_segment_offset: int = 0,
     ) -> Tcgen05SmemDesc:
-        """Return the descriptor of an operand at an address; offsets are in bytes, `layout` is its swizzle."""
+        """Return the descriptor of an operand at an address; offsets are in bytes, `layout` is its swizzle.
+
+        An offset that only the program knows goes into its field as it is: bits 4 to 17 of it.
+        """
         absent("Tcgen05SmemDesc.build", leading_dim_mode=leading_dim_mode, k_segment_offset=k_segment_offset)
         if isinstance(start_address, (int, Numeric)):
             start_address = inttoptr(start_address, AddressSpace.smem, Int8)
         where = shared(start_address, "Tcgen05SmemDesc.build").ir_value()
         swizzles = {number: name for name, number in tcgen05_descriptors.SWIZZLES.items()}
-        for name, number in (("leading", leading_byte_offset), ("stride", stride_byte_offset)):
-            if number % 16 or not 0 <= number < 1 << 18:
+        offsets: dict[str, int] = {}
+        in_program = Int64(base_offset << 49) if base_offset in range(8) else Int64(0)
+        for name, number, bit in (("leading", leading_byte_offset, 16), ("stride", stride_byte_offset, 32)):
+            static = number.value if isinstance(number, Numeric) and number.is_static else number
+            if isinstance(static, Numeric):
+                in_program |= ((Int64(static) >> 4) & 0x3FFF) << bit
+                static = 0
+            if static % 16 or not 0 <= static < 1 << 18:
                 raise type_error(
-                    f"the {name}_byte_offset of an operand is {number}", f"a multiple of 16 below {1 << 18}"
+                    f"the {name}_byte_offset of an operand is {static}", f"a multiple of 16 below {1 << 18}"
                 )
+            offsets[name] = static
         if int(layout) not in swizzles or version != 1:
             raise type_error(
                 f"the layout of an operand is {layout!r}, version {version}", "a Tcgen05SmemSwizzle, version 1"
@@ -367,9 +377,9 @@ class Tcgen05SmemDesc(Int64):
         if base_offset not in range(8):
             raise type_error(f"the base_offset of an operand is {base_offset!r}", "0 to 7")
         descriptor = nvgpu.tcgen05.tcgen05_matrix_descriptor(
-            where, leading_byte_offset, stride_byte_offset, swizzles[int(layout)]
+            where, offsets["leading"], offsets["stride"], swizzles[int(layout)]
         )
-        return cls(Int64._make(descriptor) | Int64(base_offset << 49))
+        return cls(Int64._make(descriptor) | in_program)
 
     def advance_start_address(self, byte_increment: Any) -> Tcgen05SmemDesc:
         """Return the descriptor of what lies `byte_increment` bytes further on."""
@@ -700,8 +710,13 @@ def tcgen05_wait(kind: object, *, loc: object = None, ip: object = None) -> None
 
 
 def tcgen05_fence(kind: object, *, loc: object = None, ip: object = None) -> None:
-    """Order asynchronous operations of the tensor cores before or after a synchronisation of threads."""
+    """Order asynchronous operations of the tensor cores before or after a synchronisation of threads.
+
+    Args:
+        kind: a `Tcgen05Fence`, or its name, also in NVVM's spelling: "before" or "after".
+    """
     kernel_only("tcgen05_fence")
+    kind = f"{kind}_thread_sync" if kind in ("before", "after") else kind
     nvgpu.tcgen05.tcgen05_fence(choice("kind", kind, ("before_thread_sync", "after_thread_sync")))
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from ..._support import lazy
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int8, Int32, Numeric
 from ...cute.tensor.array import Array
-from ...cute.tensor.pointer import AddressSpace, element_bits
+from ...cute.tensor.pointer import AddressSpace, Pointer, element_bits
 from ...hardware.limits import TMEM_ALLOCATION
 
 __dir__ = lazy.listing(__name__)
 __all__ = ["ResourceContext", "SmemAllocation", "SmemAllocator", "TmemAllocation", "TmemAllocator"]
 
+A = TypeVar("A")
 _BARRIER_BYTES = 16
 """Bytes of the barriers of a stage of a pipeline: full and empty."""
 
@@ -56,7 +58,7 @@ class SmemAllocation:
 
 
 class TmemAllocation:
-    """Columns of tensor memory; `offset` is the first of them after the base."""
+    """Columns of tensor memory; `offset` is the first of them after the base, which a program may set itself."""
 
     __kiln_static__ = True
 
@@ -71,6 +73,10 @@ class TmemAllocation:
         if self._offset is None:
             raise type_error(f"TmemAllocation({self.name!r}) has no offset yet", "call TmemAllocator.compute_layout()")
         return self._offset
+
+    @offset.setter
+    def offset(self, column: int) -> None:
+        self._offset = column
 
 
 class SmemAllocator:
@@ -117,13 +123,27 @@ class SmemAllocator:
                 SmemAllocation(name, _BARRIER_BYTES * config.num_stages, alignment=_BARRIER_BYTES)
             )
 
-    def add_alias_group(self, phases: Any) -> None:
+    def add_alias_group(self, phases: Sequence[Sequence[SmemAllocation]]) -> None:
         """Add lists of allocations that share memory: each list lies in a row, all of them at one address."""
         self._open()
-        rows = [list(row) for row in phases]
-        shared = {id(allocation) for row in rows for allocation in row}
-        self._pieces = [p for p in self._pieces if not any(id(a) in shared for row in p for a in row)]
-        self._pieces.append(rows)
+        self._pieces = _shared(self._pieces, phases)
+
+    @property
+    def total_smem_bytes(self) -> int:
+        """The bytes of the block, once it has a layout."""
+        return self.num_bytes
+
+    total = total_smem_bytes
+
+    @property
+    def barrier_smem_bytes(self) -> int:
+        """The bytes of the barriers of pipelines."""
+        return sum(allocation.size_bytes for allocation in self.barriers.values())
+
+    @property
+    def tmem_ptr_alloc(self) -> SmemAllocation | None:
+        """The word for the address of tensor memory, if there is one."""
+        return self._tmem
 
     def add_pipeline_group(self, group: Any) -> None:
         """Add the barriers of the members of a pipeline group."""
@@ -152,23 +172,39 @@ class SmemAllocator:
             self.alignment = max(self.alignment, largest(piece))
         self.num_bytes = end
 
-    def allocate(self) -> None:
-        """Allocate the block, in the kernel that is traced."""
+    def allocate(self) -> Array | None:
+        """Allocate the block, in the kernel that is traced, if it is not yet, and return it."""
         if not self._done:
             raise type_error("SmemAllocator has no layout yet", "call compute_layout()")
-        if self.num_bytes:
+        if self.num_bytes and self.smem_base is None:
             self.smem_base = Array(Int8, self.num_bytes, space=AddressSpace.smem, alignment=self.alignment)
+        return self.smem_base
 
     def get(self, alloc: SmemAllocation) -> Array:
         """Return an allocation as an Array of its type."""
+        return self.get_as_type(alloc, alloc.dtype, alloc.count)
+
+    def get_as_type(self, alloc: SmemAllocation, dtype: type[Numeric], count: int = 1) -> Array:
+        """Return the start of an allocation as an Array of `count` elements of a type."""
         if self.smem_base is None:
             raise type_error("shared memory is not allocated yet", "call TaskManager.setup_resources_and_tasks()")
-        return Array(self.smem_base.data_ptr() + alloc.offset, dtype=alloc.dtype, shape=(alloc.count,))
+        return Array(self.smem_base.data_ptr() + alloc.offset, dtype=dtype, shape=(count,))
+
+    def get_typed_ptr(self, alloc: SmemAllocation, dtype: type[Numeric], count: int = 1) -> Pointer:
+        """Return a pointer to the start of an allocation, of elements of a type."""
+        return self.get_as_type(alloc, dtype, count).data_ptr()
 
     @property
     def tmem_ptr_i32(self) -> Any:
         """The word with the address of tensor memory, if there is one."""
         return None if self._tmem is None else Array(self.get(self._tmem).data_ptr(), dtype=Int32, shape=(1,))
+
+
+def _shared(pieces: list[list[list[A]]], phases: Sequence[Sequence[A]]) -> list[list[list[A]]]:
+    """Return the pieces with one more whose rows share memory; what lies in it leaves the other pieces."""
+    rows = [list(row) for row in phases]
+    inside = {id(allocation) for row in rows for allocation in row}
+    return [*(p for p in pieces if not any(id(a) in inside for row in p for a in row)), rows]
 
 
 class TmemAllocator:
@@ -177,23 +213,42 @@ class TmemAllocator:
     __kiln_static__ = True
 
     def __init__(self) -> None:
-        self._allocations: list[TmemAllocation] = []
+        self._pieces: list[list[list[TmemAllocation]]] = []  # alternatives that share columns, each in a row
         self.num_columns: int = 0
 
     def add(self, alloc: TmemAllocation) -> TmemAllocation:
         """Add columns."""
-        self._allocations.append(alloc)
+        self._pieces.append([[alloc]])
         return alloc
 
     def add_resource(self, resource: Any) -> None:
         """Add what a resource asks for (`get_tmem_requirements`)."""
-        self._allocations += [a for a in resource.get_tmem_requirements() if a not in self._allocations]
+        members = {id(a) for piece in self._pieces for row in piece for a in row}
+        for allocation in resource.get_tmem_requirements():
+            if id(allocation) not in members:
+                self.add(allocation)
+
+    def add_alias_group(self, phases: Sequence[Sequence[TmemAllocation]]) -> None:
+        """Add lists of allocations that share columns: each list lies in a row, all of them from one column on."""
+        self._pieces = _shared(self._pieces, phases)
+
+    @property
+    def total_tmem_columns(self) -> int:
+        """The columns of all allocations, once they have a layout."""
+        return self.num_columns
+
+    total = total_tmem_columns
 
     def compute_layout(self) -> None:
         """Give all allocations their first columns, in the order in which they were added."""
-        for allocation in self._allocations:
-            allocation._offset = self.num_columns
-            self.num_columns += allocation.num_columns
+        for piece in self._pieces:
+            start = self.num_columns
+            for row in piece:
+                at = start
+                for allocation in row:
+                    allocation._offset = at
+                    at += allocation.num_columns
+                self.num_columns = max(self.num_columns, at)
         most = TMEM_ALLOCATION[1]
         if self.num_columns > most:
             raise type_error(f"{self.num_columns} columns of tensor memory are allocated", f"an SM has {most}")

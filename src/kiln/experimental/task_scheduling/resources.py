@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._support import lazy
 from ...base_dsl.diagnostics import type_error
 from .enums import PipelineGroupMode, SignalingThreads, TileSchedulerType, WorkAttr
 from .pipelines import PipelineConfig
 from .schedule_builder import Call, Token, record, recording
+
+if TYPE_CHECKING:
+    from ...base_dsl.typing import Int32
+    from .task_manager import _Run
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
@@ -29,6 +33,8 @@ __all__ = [
     "producer_work",
 ]
 
+emitting: list[_Run] = []
+"""The run of the task that is being emitted, on top of those around it."""
 RESERVED = ("try_acquire", "acquire", "commit", "try_wait", "wait", "release")
 PRODUCER_SIDE = ("try_acquire", "acquire", "commit")
 
@@ -54,8 +60,13 @@ class TaskLocalVariable:
 
     @property
     def default(self) -> Any:
-        """The first value."""
+        """The first value, which a program may set until the task runs."""
         return self._default if self._factory is None else self._factory()
+
+    @default.setter
+    def default(self, value: object) -> None:
+        self._default = value
+        self._factory = None
 
     @classmethod
     def uninitialized(cls) -> TaskLocalVariable:
@@ -107,8 +118,15 @@ class Work:
         self.side = side
         self.attrs = work_attrs
         many = isinstance(returns, (tuple, list))
-        self.returns: tuple[Any, ...] = () if returns is None else tuple(returns) if many else (returns,)
+        self._returns: tuple[str | TaskLocalVariable, ...] = (
+            () if returns is None else tuple(returns) if many else (returns,)
+        )
         self.many = many
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the variables that get what it returns; a program gives variables or their names."""
+        return tuple(each if isinstance(each, str) else each.slot for each in self._returns)
 
     @property
     def is_auxiliary(self) -> bool:
@@ -122,7 +140,7 @@ class Work:
         if not recording():
             return self.function(resource, *args, **kwargs)
         record(Call(resource, self.function.__name__, self, args, **kwargs))
-        tokens = tuple(Token(resource, slot.slot) for slot in self.returns)
+        tokens = tuple(Token(resource, slot) for slot in self.slots)
         return tokens if self.many else tokens[0] if tokens else None
 
 
@@ -134,7 +152,7 @@ def producer_work(method: object = None, *, work_attrs: WorkAttr = WorkAttr.NONE
 
 
 def consumer_work(method: object = None, *, returns: object = None, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
-    """Decorate a method that reads the resource; `returns` names the variables that get what it returns."""
+    """Decorate a method that reads the resource; `returns`: the variables, or their names, that get what it returns."""
     if method is None:
         return functools.partial(consumer_work, returns=returns, work_attrs=work_attrs)
     return _work(method, "consumer", returns, work_attrs)
@@ -210,6 +228,16 @@ class MemoryResource(_Scheduled):
     def members(self) -> list[Any]:
         """The resources whose pipelines its barrier operations are of."""
         return [self]
+
+    @property
+    def consumer_work_stage(self) -> Int32:
+        """The stage that the task has waited for, for work on another resource that reads this one, too."""
+        return emitting[-1].stage(self, producing=False)
+
+    @property
+    def state_src(self) -> MemoryResource:
+        """The resource that has the state of the pipeline: itself."""
+        return self
 
 
 class PipelineGroup(_Scheduled):

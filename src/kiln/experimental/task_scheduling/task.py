@@ -70,6 +70,14 @@ class Task:
         """Refuse to run: the task manager does. Libraries look at the signature, which says the release to them."""
         raise DSLNotImplemented("a task is run by TaskManager")
 
+    def init_variables(self, context: object = None) -> None:
+        """Prepare what work methods read of the task, where it begins. `context`: what all tasks share."""
+        self.context = context
+
+    def make_task_cache(self) -> object:
+        """Return what work methods get as `task_cache` of their StageInfo; by default nothing."""
+        return None
+
     def is_selected(self) -> Boolean:
         """Return whether the warp of this thread belongs to the task, in the CTA of the cluster that runs it."""
         warp = arch.make_warp_uniform(arch.warp_idx())

@@ -10,7 +10,7 @@ from ... import cute, pipeline, utils
 from ..._support import lazy
 from ...base_dsl.diagnostics import DSLBaseError, DSLWarning, type_error
 from ...base_dsl.ranges import Range as dynamic_range
-from ...base_dsl.typing import Boolean, NumericMeta
+from ...base_dsl.typing import Boolean, Int32, NumericMeta
 from ...cute import arch
 from ...cute.atoms.copying import guarded
 from ...cute.tensor.array import Array
@@ -22,7 +22,7 @@ from .enums import PipelineGroupMode
 from .memory import ResourceContext, SmemAllocator
 from .picture import schedule_svg, schedule_text
 from .pipelines import Pipelines, fused
-from .resources import RESERVED, PipelineGroup, StageInfo, TaskLocalVariable, WorkQueue
+from .resources import RESERVED, MemoryResource, PipelineGroup, StageInfo, TaskLocalVariable, WorkQueue, emitting
 from .schedule_builder import Block, Call, Token
 from .task import Task
 from .validation import is_producing, validate, warps_of
@@ -64,8 +64,7 @@ class TaskManager:
             iket_profiling_stages,
             iket_profiling_resources,
         )  # for a tracer that Kiln does not have
-        if dma_consumer_release_labels:
-            raise type_error("TaskManager() with dma_consumer_release_labels", "order the operations in the schedule")
+        _ = dma_consumer_release_labels  # for checks of NVIDIA's; a schedule says when stages are released
         self.tasks: list[Task] = list(tasks)
         self.graph: dict[Any, Any] = dict(resource_dependency_graph)
         self.smem_allocator: SmemAllocator = smem_allocator or SmemAllocator()
@@ -143,7 +142,11 @@ class TaskManager:
         for task in self.tasks:
             before = {r: dict(vars(r)) for r in self.resources}
             run = _Run(task, self._pipelines, context, threads)
-            guarded(task.is_selected(), run.emit)
+            emitting.append(run)
+            try:
+                guarded(task.is_selected(), run.emit)
+            finally:
+                emitting.pop()
             for resource, fields in before.items():  # what a task sets in its resources is the task's own
                 vars(resource).clear()
                 vars(resource).update(fields)
@@ -163,6 +166,8 @@ class _Run:
         self.tokens: dict[str, Any] = {}
         self.scheduler: Any = None
         self.work_tile: Any = None
+        self.bounds: tuple[Any, ...] | None = None
+        """The start, end and step of the domain loop, for a tile."""
 
     def emit(self) -> None:
         """Emit the whole task."""
@@ -170,15 +175,19 @@ class _Run:
         if count is not None:
             before = registers_at_start(self.threads, 1)
             (arch.setmaxregister_decrease if count <= before else arch.setmaxregister_increase)(count)
+        self.task.init_variables(self.context)
         calls = self.task.schedule.calls()
         for call in calls:
-            for slot in call.work.returns if call.work is not None else ():
-                variable = getattr(call.resource, slot.slot)
+            for slot in call.work.slots if call.work is not None else ():
+                variable = getattr(call.resource, slot, None)
                 if not isinstance(variable, TaskLocalVariable):
-                    raise type_error(f"{call.resource.name}.{slot.slot} is no TaskLocalVariable, and {call} returns it")
-                self.variables[Token(call.resource, slot.slot).key] = variable.default
+                    raise type_error(f"{call.resource.name}.{slot} is no TaskLocalVariable, and {call} returns it")
+                self.variables[Token(call.resource, slot).key] = variable.default
             for member in call.resource.members if call.name in RESERVED or call.work is not None else ():
                 self._prepare(member, is_producing(call, self.task))
+        if all(node.kind != "tiles" for node in self.task.schedule.blocks()):
+            self.work_tile = utils.WorkTileInfo(arch.block_idx(), True)
+            self.start_tile()
         self.block(self.task.schedule.root, None)
         for resource in self.resources:  # CTAs of the cluster may still arrive at the barriers of this one
             key = _key(resource, True)
@@ -213,22 +222,22 @@ class _Run:
             if isinstance(node, Call):
                 self.call(node, loop)
             elif node.kind == "domain":
-                start, end, step = (self._bound(node.facts[name]) for name in ("start", "end", "step"))
-                _domain(self, node, start, end, step, node.facts["unroll"])
+                assert self.bounds is not None
+                _domain(self, node, *self.bounds, node.facts["unroll"])
             elif node.kind == "tiles":
                 self._start_tiles(node.facts["queue"])
                 _tiles(self, node, loop)
             else:
                 _branch(self, node, self._condition(node, loop), loop)
 
+    def start_tile(self) -> None:
+        """Compute the bounds of the domain loop, which work before and after it is told, too."""
+        for node in self.task.schedule.blocks():
+            if node.kind == "domain":
+                self.bounds = tuple(self._bound(node.facts[name]) for name in ("start", "end", "step"))
+
     def _bound(self, bound: object) -> Any:
-        if not callable(bound):
-            return bound
-        if self.work_tile is None:
-            raise type_error(
-                f"the domain of task {self.task.name!r} is a method, and there is no tile", "work_tile_loop"
-            )
-        return bound(self.task, self.work_tile.tile_idx)
+        return bound(self.task, self.work_tile.tile_idx) if callable(bound) else bound
 
     def _start_tiles(self, queue: WorkQueue) -> None:
         config = queue.tile_scheduler_config
@@ -359,14 +368,26 @@ class _Run:
     def _is_first_warp(self) -> Any:
         return True if self.task.num_warps == 1 else arch.make_warp_uniform(arch.warp_idx()) == self.task.warp_idx
 
+    def _state(self, resource: MemoryResource, producing: bool) -> pipeline.PipelineState | None:
+        key = _key(resource, producing)
+        return self.states.get(key + _HELD, self.states.get(key))
+
+    def stage(self, resource: MemoryResource, producing: bool) -> Int32:
+        """Return the stage that work on a resource is on."""
+        state = self._state(resource, producing)
+        if state is None:
+            raise type_error(
+                f"task {self.task.name!r} has no stage of {resource.name!r}", "wait for it in its schedule"
+            )
+        return state.index
+
     def _work(self, call: Call, loop: Any) -> None:
         resource = call.resource
-        key = _key(call.resource, is_producing(call, self.task))
-        state = self.states.get(key + _HELD, self.states.get(key))
+        producing = is_producing(call, self.task)
         pipe = self.pipelines.by_resource.get(call.resource)
-        offset, start, end, step = loop or (None, None, None, None)
+        offset, start, end, step = loop or (None, *(self.bounds or (None, None, None)))
         stage = barrier = None
-        if state is not None and pipe is not None:
+        if pipe is not None and (state := self._state(resource, producing)) is not None:
             stage = state.index
             barrier = Array(pipe.producer_get_barrier(state), shape=(1,))
         info = StageInfo(
@@ -379,18 +400,19 @@ class _Run:
             barrier=barrier,
             work_tile=self.work_tile,
             context=self.context,
+            task_cache=self.task.make_task_cache(),
         )
         args = [self._value(x) for x in call.args]
         named = {name: self._value(x) for name, x in call.kwargs.items()}
         returned = call.work.function(resource, info, *args, **named)
-        if not call.work.returns:
+        if not call.work.slots:
             return
         values = returned if call.work.many else (returned,)
-        for slot, value in zip(call.work.returns, values, strict=True):
-            variable = getattr(resource, slot.slot)
+        for slot, value in zip(call.work.slots, values, strict=True):
+            variable = getattr(resource, slot)
             kind: Any = variable.dtype
             number = isinstance(kind, NumericMeta) and not isinstance(value, (TensorSSA, Pointer, Array))
-            self.variables[Token(resource, slot.slot).key] = kind(value) if number else value
+            self.variables[Token(resource, slot).key] = kind(value) if number else value
 
     def _value(self, x: object) -> Any:
         return self.variables[x.key] if isinstance(x, Token) else x
@@ -421,7 +443,9 @@ def _domain(run: _Run, node: Block, start: Any, end: Any, step: Any, unroll: Any
 @cute.jit
 def _tiles(run: _Run, node: Block, loop: Any) -> None:
     while run.work_tile.is_valid_tile:
+        run.start_tile()
         run.block(node, loop)
+        run.bounds = None
 
 
 @cute.jit

@@ -156,7 +156,7 @@ def _written_before_read(task: Task) -> None:
                     "a value comes from a consumer_work of the same schedule",
                 )
         if call.work is not None:
-            written |= {Token(call.resource, slot.slot).key for slot in call.work.returns}
+            written |= {Token(call.resource, slot).key for slot in call.work.slots}
 
 
 _ENGINES = ("tma", "umma", "clc")
