@@ -146,7 +146,7 @@ def _let_python_call() -> None:
             _native[kind] = vars(kind)["__call__"]
             kind.__call__ = vars(kind)["_run_in_python"]
     if (loaded := _loaded_function()) is not None and "__call__" not in vars(loaded):
-        loaded.__call__ = functools.partialmethod(_record_loaded, loaded.__call__)
+        type.__setattr__(loaded, "__call__", functools.partialmethod(_record_loaded, loaded.__call__))
 
 
 def _let_native_code_call() -> None:
