@@ -31,6 +31,8 @@ BANKS = "banks"
 """A kind of its own: nothing is checked, bank conflicts of shared memory are counted."""
 SECTORS = "sectors"
 """A kind of its own: nothing is checked, sectors of global memory are counted."""
+EVENTS = "events"
+"""A kind of its own: nothing is checked, what warps wait for, copy and multiply is recorded."""
 COUNTS = (BANKS, SECTORS)
 
 
@@ -63,6 +65,8 @@ class Request:
         """The most schedules under which a launch ran."""
         self.accesses: list[Any] = []
         """The counts of accesses to memory by warps."""
+        self.blocks = 0
+        """How many CTAs, or clusters of them, of a launch run and have their events recorded; 0: all."""
 
 
 class _Requests(threading.local):

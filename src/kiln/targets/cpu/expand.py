@@ -32,6 +32,7 @@ from .runtime.records import HEADER, FrameHeader
 if TYPE_CHECKING:
     from ...dialects.declaration import OpView
     from .access_counter import AccessCounter
+    from .event_recorder import EventRecorder
     from .sanitizer.instrument import Instrumentation
 
 INDICES: dict[type[OpView], str] = {
@@ -90,6 +91,8 @@ class Expansion(host.Expansion):
     """The sanitizer of an instrumented build; None in a normal one."""
     counter: AccessCounter | None = None
     """The counter of a build that counts accesses of warps; None in others."""
+    recorder: EventRecorder | None = None
+    """The recorder of a build that records what warps do; None in others."""
     arch: Architecture = Arch[DEFAULT]
     """The architecture whose limits launches must keep."""
     needs: dict[str, Needs] = dataclasses.field(default_factory=dict)

@@ -213,7 +213,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     i64 = int_type(64)
     x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[i64] * 11, *[i32] * 10, ptr], [])
     block = b.address_of_function(block_name(name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
-    instrumented = x.module.sanitizer is not None or x.module.counter is not None
+    instrumented = any(each is not None for each in (x.module.sanitizer, x.module.counter, x.module.recorder))
     static = b.i32(static_smem(state))
     serial = b.i32(int(instrumented or in_order(x.module, name)) | 2 * state.loops | 4 * needs.pairs)
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
@@ -243,6 +243,8 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
         more = b.binary("subi", b.binary("maxui", op.smem, held), held)
         narrow = [b.value("arith.trunci", i32, (number,)) for number in (more, *sizes)]
         x.module.sanitizer.launch(x, b, op, state, b.binary("addi", static, narrow[0]), arguments, narrow[1:])
+    if x.module.recorder is not None:
+        x.module.recorder.launch(b, op.grid, op.block)
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])
     if x.module.sanitizer is not None:
         x.module.sanitizer.launched(x, b)

@@ -144,6 +144,11 @@ def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = (
         expansion.counter = AccessCounter(expansion, kinds)
     # a build that only counts keeps accesses out of bounds away from memory, as launches checked by default do
     checked = [kind for kind in kinds if kind not in sanitizing.COUNTS] or [sanitizing.BOUNDS] * bool(kinds)
+    if sanitizing.EVENTS in kinds:
+        from .event_recorder import EventRecorder
+
+        expansion.recorder = EventRecorder(expansion)
+        checked = []
     if checked:
         from .sanitizer.instrument import Instrumentation  # most programs run without
 

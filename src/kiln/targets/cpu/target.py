@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..host.exported import Portable
     from ..host.jit import Library
     from .access_counter import AccessCounter
+    from .event_recorder import EventRecorder
     from .sanitizer.report_facts import ReportFacts
 
 CHECKED_OPT = 0
@@ -46,6 +47,7 @@ class CpuExecutable(Executable):
         artifacts: Artifacts,
         sanitizer: ReportFacts | None = None,
         counter: AccessCounter | None = None,
+        recorder: EventRecorder | None = None,
     ) -> None:
         from ..host.call_context import WRAPPER
         from ..host.jit import Library
@@ -57,7 +59,7 @@ class CpuExecutable(Executable):
         self.sites: tuple[Site, ...] = tuple(sites)
         self.artifacts: Artifacts = artifacts
         self.sanitizer = sanitizer
-        self.instrumented: bool = sanitizer is not None or counter is not None
+        self.instrumented: bool = any(each is not None for each in (sanitizer, counter, recorder))
         others: list[Library] = []
         exports = [WRAPPER]
         if sanitizer is not None:
@@ -70,6 +72,10 @@ class CpuExecutable(Executable):
 
             others.append(counting())
             exports.append(COUNTERS)
+        if recorder is not None:
+            from .event_recorder import library as recording
+
+            others.append(recording())
         library = Library(data, tuple(exports), others=tuple(others), parts=PARTS)
         self.address: int = library.addresses[WRAPPER]
         self.call: Any = _caller(self.address, self.sites, library)
@@ -77,6 +83,10 @@ class CpuExecutable(Executable):
             from .access_counter import COUNTERS, counted
 
             self.call = counted(self.call, library.addresses[COUNTERS], counter.places)
+        if recorder is not None:
+            from .event_recorder import recorded
+
+            self.call = recorded(self.call, recorder.sites)
         if sanitizer is not None:
             from .sanitizer.finding import watched
 
@@ -157,7 +167,9 @@ class CpuTarget(Target):
             compilation.dump("asm", "s", lambda: artifacts["asm"])
             compilation.dump("object", "o", lambda: data)
             with compilation.stage("load"):
-                executable = CpuExecutable(data, expansion.sites, artifacts, expansion.sanitizer, expansion.counter)
+                executable = CpuExecutable(
+                    data, expansion.sites, artifacts, expansion.sanitizer, expansion.counter, expansion.recorder
+                )
         except RuntimeError as failure:
             path = compilation.write_rejected("failed.ll", text)
             raise CompilerDiagnosticError(

@@ -27,6 +27,8 @@ MAX_RESIDENT = 4096
 NEVER = (1 << 64) - 1
 
 workers = launching.variable("workers", i32, 1)
+sample = launching.variable("sample", u32)
+"""How many groups of a launch run, spread over the grid; 0: all."""
 """The OS threads that a launch may use, which Python sets."""
 
 
@@ -35,7 +37,8 @@ class Job:
     """A running launch."""
 
     next: u64  # block that nobody has taken
-    total: u64  # blocks, or groups of them
+    total: u64  # blocks, or groups of them, that run
+    groups: u64  # of the grid
     context: Ptr[Context]
     block: Fn[[Ptr, Ptr[Context], Ptr, Ptr[Sizes], u32, u32, u32], None]
     arguments: Ptr
@@ -71,13 +74,13 @@ def run_blocks(chunk: Ptr[Chunk]) -> None:
     block = job.block
     grid_x = u64(sizes.grid[0])
     grid_y = u64(sizes.grid[1])
-    total = job.total
+    groups = job.groups
     first = u64(job.first)
     stride = u64(job.stride)
     for number in range(chunk.number, chunk.end):
         place = number
         if stride != 1 or first != 0:
-            place = (number * stride + first) % total
+            place = (number * stride + first) % groups
         rows = place // grid_x
         x = u32(place % grid_x)
         y = u32(rows % grid_y)
@@ -141,7 +144,7 @@ def next_cluster(job: Ptr[Job], seeded: u32, taken: u32, first: Ptr[u32]) -> boo
         return False
     cluster = number
     if job.stride != 1 or job.first != 0:
-        cluster = (number * job.stride + job.first) % job.total
+        cluster = (number * job.stride + job.first) % job.groups
     sizes = job.sizes
     for axis in (0, 1, 2):
         count = u64(sizes.grid[axis] // sizes.cluster[axis])
@@ -244,6 +247,7 @@ def launch(
     total = blocks // sizes.group
     job.next = 0
     job.total = total
+    job.groups = total
     job.context = context
     job.block = block
     job.arguments = arguments
@@ -261,6 +265,9 @@ def launch(
     state = local(u64)
     if seed(ALL_GROUPS, state) != 0 and total < 1 << 31:
         order(state, u32(total), ref(job).first, ref(job).stride)
+    if sample.value != 0 and u64(sample.value) < total:
+        job.total = u64(sample.value)
+        job.stride = u32(total // job.total)
     # a seed repeats a run, whatever its blocks tell each other
     alone = workers.value < 2 or serial & 1 != 0 or schedule.value != 0
     run(job, frame != 0 or serial & 2 != 0, alone)

@@ -50,6 +50,11 @@ def seed_variable() -> ctypes.c_int64:
     return _variable("kiln_cpu_schedule", ctypes.c_int64)
 
 
+def set_sample(groups: int) -> None:
+    """Let launches run only some groups of their grids, spread over them; 0: all."""
+    _variable("kiln_cpu_sample", ctypes.c_uint32).value = groups
+
+
 def set_workers(count: int | None = None) -> None:
     """Set the OS threads that a launch may use, 1 to 256; None: the setting."""
     from . import launches

@@ -43,6 +43,8 @@ _CHECKED_BY_DEFAULT = {
 
 def hooks_of(x: Expander, op: AnyOp) -> Hooks:
     """Return what the expansion of an operation adds to an instrumented build; nothing in a normal one."""
+    if x.module.recorder is not None:
+        return x.module.recorder.hooks(x, op)
     return _NO_HOOKS if x.module.sanitizer is None else Hooks(x, op, x.module.sanitizer)
 
 
@@ -457,7 +459,7 @@ def _differ(b: Builder, one: ir.Value, other: ir.Value) -> ir.Value:
     return b.compare("ne", *(b.value("llvm.ptrtoint", int_type(64), (pointer,)) for pointer in (one, other)))
 
 
-class _NoHooks:
+class NoHooks:
     """The hooks of a normal build: they add nothing, and accesses keep their addresses."""
 
     def arrival(self, b: Builder, frame: Any, number: Any, count: Any, mode: int, arrive: Any) -> Any:
@@ -494,4 +496,4 @@ class _NoHooks:
         return lambda *_arguments, **_keywords: None
 
 
-_NO_HOOKS: Any = _NoHooks()
+_NO_HOOKS: Any = NoHooks()

@@ -1,0 +1,191 @@
+"""Recording what warps do, native code: `event_recorder.py` says what is recorded, and adds the calls.
+
+The lanes of a warp come one after another here. The k-th time that a lane is at a place, it shares an event with the other lanes that are
+there for the k-th time with the same first value. An event knows which events its lanes had next: sorted by that, the events of a warp are in the order in which
+each of its lanes had them (`event_recorder.sequence`).
+"""
+
+# pyright: reportReturnType=false
+
+from __future__ import annotations
+
+from ...native import Array, Library, Ptr, native, ref, size_of, struct, u32, u64
+from ..host.libc import memset, realloc
+from .runtime.tensor_maps import MODES, TensorMap
+from .runtime.tma import bits_of
+
+NEXT = 4
+"""How many different next events an event remembers."""
+BUCKETS = 1 << 18
+MIX = 0x9E37_79B9_7F4A_7C15
+VALUES = 8
+
+
+@struct
+class Event:
+    """What lanes of a warp did at a place."""
+
+    site: u32
+    time: u32  # how often lanes of the warp were there before
+    warp: u32
+    mask: u32  # lanes that did it
+    in_bucket: u32  # the next event of its bucket; 0: none
+    unused: u32
+    following: Array[u32, NEXT]  # what lanes did next; 0: none
+    values: Array[u64, VALUES]  # of the first lane
+
+
+@struct
+class Warp:
+    """A warp whose events are recorded."""
+
+    launch: u32
+    block: u32
+    number: u32  # in its block
+    last: Array[u32, 32]  # the last event of each lane; 0: none
+
+
+@struct
+class State:
+    """The recorder's memory; zero at the start."""
+
+    events: Ptr[Event]  # number 0 is not used
+    room: u32
+    used: u32
+    warps: Ptr[Warp]
+    warp_room: u32
+    warps_used: u32
+    times: Ptr[u32]  # how often each lane of each warp of this launch was at each site
+    times_room: u64
+    sites: u32  # of the module
+    launches: u32
+    base: u32  # the first warp of this launch
+    warps_of_block: u32
+    slots: Ptr[u32]  # of each block of this launch: its number among those that are recorded, and 1
+    slots_room: u64
+    slots_used: u32
+    buckets: Array[u32, BUCKETS]
+
+
+recorder: Library = Library("events", prefix="kiln_cpu_events_")
+state = recorder.variable("state", State)
+
+
+@recorder.export
+def launch(blocks: u64, threads: u32) -> None:
+    """Before a launch."""
+    st = state.place
+    st.launches += 1
+    st.base = st.warps_used
+    st.warps_of_block = (threads + 31) // 32
+    if blocks > st.slots_room:
+        st.slots_room = blocks
+        st.slots = Ptr[u32](realloc(st.slots, blocks * 4))
+    memset(st.slots, 0, blocks * 4)
+    st.slots_used = 0
+
+
+@native
+def record_block(block: u32) -> u32:
+    """Begin to record a block; return its slot."""
+    st = state.place
+    st.slots_used += 1
+    st.slots[block] = st.slots_used
+    first = st.warps_used
+    st.warps_used += st.warps_of_block
+    if st.warps_used > st.warp_room:
+        st.warp_room = st.warps_used * 2
+        st.warps = Ptr[Warp](realloc(st.warps, u64(st.warp_room) * size_of(Warp)))
+    memset(st.warps + first, 0, u64(st.warps_of_block) * size_of(Warp))
+    for number in range(st.warps_of_block):
+        warp = st.warps[first + number]
+        warp.launch = st.launches - 1
+        warp.block = block
+        warp.number = number
+    lanes = u64(st.warps_of_block) * u64(st.sites) * 32
+    needed = lanes * u64(st.slots_used)
+    if needed > st.times_room:
+        st.times_room = needed * 2
+        st.times = Ptr[u32](realloc(st.times, st.times_room * 4))
+    memset(st.times + (needed - lanes), 0, lanes * 4)
+    return st.slots_used
+
+
+@native
+def shared(index: u32, site: u32, time: u32, address: u64) -> u32:
+    """Return the event of a warp at a site for the `time`-th time and an address; a new one without lanes if there is none."""
+    st = state.place
+    key = (u64(index) << 40 ^ u64(site) << 24 ^ u64(time)) * u64(MIX)
+    bucket = u32(key >> 46)
+    number = st.buckets[bucket]
+    while number != 0:
+        one = st.events[number]
+        if one.site == site and one.time == time and one.warp == index and one.values[0] == address:
+            return number
+        number = one.in_bucket
+    if st.used == 0:
+        st.used = 1  # number 0 means none
+    if st.used >= st.room:
+        st.room = st.room * 2 + 4096
+        st.events = Ptr[Event](realloc(st.events, u64(st.room) * size_of(Event)))
+    number = st.used
+    st.used += 1
+    memset(st.events + number, 0, size_of(Event))
+    fresh = st.events[number]
+    fresh.site = site
+    fresh.time = time
+    fresh.warp = index
+    fresh.values[0] = address
+    fresh.in_bucket = st.buckets[bucket]
+    st.buckets[bucket] = number
+    return number
+
+
+@recorder.export
+def event(site: u32, block: u32, thread: u32, values: Ptr[u64]) -> None:
+    """One lane's part of an event."""
+    st = state.place
+    slot = st.slots[block]
+    if slot == 0:
+        slot = record_block(block)
+    local = (slot - 1) * st.warps_of_block + thread // 32
+    index = st.base + local
+    lane = thread & 31
+    times = st.times + ((u64(local) * u64(st.sites) + u64(site)) * 32 + u64(lane))
+    number = shared(index, site, times[0], values[0])
+    times[0] += 1
+    one = st.events[number]
+    if one.mask == 0:
+        for place in range(VALUES):
+            one.values[place] = values[place]
+    one.mask |= u32(1) << lane
+    before = st.warps[index].last[lane]
+    st.warps[index].last[lane] = number
+    if before != 0:
+        earlier = st.events[before]
+        for place in range(NEXT):
+            if earlier.following[place] == number:
+                return
+            if earlier.following[place] == 0:
+                earlier.following[place] = number
+                return
+
+
+@recorder.export
+def box_bytes(map: Ptr[TensorMap]) -> u64:
+    """Return the bytes of a tensor map's box in shared memory."""
+    count = u64(1)
+    for mode in range(MODES):
+        if mode < map.rank:
+            count *= u64(map.box[mode])
+    return (count * u64(bits_of(map)) + 7) // 8
+
+
+@recorder.export
+def clear() -> None:
+    """Forget everything."""
+    st = state.place
+    st.used = 0
+    st.warps_used = 0
+    st.launches = 0
+    memset(ref(st).buckets, 0, 4 * BUCKETS)
