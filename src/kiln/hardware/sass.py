@@ -183,7 +183,7 @@ class Code:
         """Give the first poll of a wait, which ptxas puts before the loop without a line, the line of the others."""
         for index in range(len(self.instructions) - 1):
             asks = self.instructions[index]
-            target = self._target(index + 1)
+            target = self.target(index + 1)
             if "TRYWAIT" in asks.name and target is not None and target < len(self.instructions):
                 again = self.instructions[target]
                 if target != index and (again.name, again.operands) == (asks.name, asks.operands):
@@ -191,9 +191,9 @@ class Code:
                         self.instructions[one] = dataclasses.replace(self.instructions[one], place=again.place)
 
     def _is_trap(self, index: int) -> bool:
-        return self._target(index) == index
+        return self.target(index) == index
 
-    def _target(self, index: int) -> int | None:
+    def target(self, index: int) -> int | None:
         one = self.instructions[index]
         named = _TARGET.search(one.operands) if one.name.startswith("BRA") else None
         return self.labels.get(named.group(1)) if named else None
@@ -243,7 +243,7 @@ class Code:
         for block, end in enumerate([*starts[1:], count]):
             last = self.instructions[end - 1]
             nexts = []
-            target = self._target(end - 1)
+            target = self.target(end - 1)
             if target is not None and target in number:
                 nexts.append(number[target])
             if block + 1 < len(starts) and (last.conditional or not last.name.startswith(_ENDS)):

@@ -1,0 +1,186 @@
+"""The way of a warp through the machine code: the instructions between what it was recorded to do.
+
+Operations that copy, multiply, wait and arrive are *anchors*: ptxas may duplicate their code, but executes each as often as the program
+does, in the same order. A warp's recorded events choose a path from anchor to anchor; of several paths that fit, the shortest counts.
+Code without anchors is assumed to run once where it lies on the way, so loops without anchors are undercounted (`Walk.loops`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..targets.cpu.event_recorder import Kind
+
+if TYPE_CHECKING:
+    from ..hardware.sass import Code, Instruction
+    from .recording import Event
+
+_ANCHORS = (
+    ("load", r"UTMALDG"),
+    ("store", r"UTMASTG"),
+    ("reduce", r"UTMAREDG"),
+    ("bulk", r"UBLKCP|UBLKRED|STAS"),
+    ("commit", r"UTMACMDFLUSH|LDGDEPBAR"),
+    ("waited", r"DEPBAR\.LE SB0|LDGDEPBAR\.WAIT"),
+    ("wgmma", r"[HQI]GMMA\S* (?!RZ)"),
+    ("wgmma waited", r"WARPGROUP\.DEPBAR"),
+    ("arrive", r"SYNCS\.ARRIVE"),
+    ("wait", r"SYNCS\.PHASECHK"),
+    ("init", r"SYNCS\.EXCH\.64"),
+    ("barrier", r"BAR\.(SYNC|ARV|RED)"),
+    ("cluster", r"UCGABAR_ARV"),
+    ("copy", r"LDGSTS"),
+)
+_PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in _ANCHORS)
+_KINDS = {
+    Kind.BULK: "bulk",
+    Kind.WGMMA: "wgmma",
+    Kind.WGMMA_WAITED: "wgmma waited",
+    Kind.ARRIVE: "arrive",
+    Kind.WAIT: "wait",
+    Kind.MBARRIER_INIT: "init",
+    Kind.COPY: "copy",
+    Kind.WAITED: "waited",
+}
+_CLUSTER_BARRIER = 16
+WGMMA_ENGINE = 5
+
+
+def anchor_of(event: Event) -> str | None:
+    """Return what instruction an event is; None for one that is none of its own."""
+    kind = event.site.kind
+    if event.repeats:
+        return None
+    if kind is Kind.BOX:
+        return event.site.detail
+    if kind is Kind.BARRIER:
+        return "cluster" if event.values[0] == _CLUSTER_BARRIER else "barrier"
+    if kind is Kind.COMMIT:
+        return None if event.values[0] == WGMMA_ENGINE else "commit"
+    return _KINDS.get(kind)
+
+
+def anchor_at(one: Instruction) -> str | None:
+    """Return what an instruction is as an anchor; None if it is none."""
+    text = f"{one.name} {one.operands}"
+    return next((name for name, pattern in _PATTERNS if pattern.match(text)), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """The instructions from one anchor, or the start, to the next, or the end."""
+
+    instructions: tuple[int, ...]
+    """Indices; the last is the anchor."""
+
+
+@dataclasses.dataclass
+class Walk:
+    """A warp's way: a segment before each anchored event, and one behind the last."""
+
+    events: list[Event]
+    """The events that are instructions of their own."""
+    segments: list[Segment]
+    matched: int
+    """How many events were found; fewer than there are if the way was lost."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.matched == len(self.events)
+
+
+class Map:
+    """The anchors of a kernel's code, and the shortest ways from each to the next ones."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.anchors = [anchor_at(one) for one in code.instructions]
+        self._ways: dict[int, dict[int, tuple[int, ...]]] = {}
+
+    def ways(self, start: int) -> dict[int, tuple[int, ...]]:
+        """Return the anchors that can come first from an index on, each with the instructions up to it; -1 is the end."""
+        if start not in self._ways:
+            self._ways[start] = self._ways_from(start)
+        return self._ways[start]
+
+    def _ways_from(self, start: int) -> dict[int, tuple[int, ...]]:
+        instructions = self.code.instructions
+        before: dict[int, int | None] = {start: None}
+        ends: dict[int, int] = {}
+        waiting = [start]
+        for at in waiting:
+            if at >= len(instructions):
+                continue
+            one = instructions[at]
+            if self.anchors[at] is not None:
+                ends.setdefault(at, at)
+                if not one.conditional:
+                    continue
+            if one.name.startswith("EXIT"):
+                ends.setdefault(-1, at)
+                if not one.conditional:
+                    continue
+            for after in self._following(at, one):
+                if after not in before:
+                    before[after] = at
+                    waiting.append(after)
+        ways: dict[int, tuple[int, ...]] = {}
+        for anchor, last in ends.items():
+            way: list[int] = []
+            at: int | None = last
+            while at is not None:
+                way.append(at)
+                at = before[at]
+            ways[anchor] = tuple(reversed(way))
+        return ways
+
+    def _following(self, at: int, one: Instruction) -> list[int]:
+        target = self.code.target(at)
+        if one.name.startswith("BRA") and target is not None:
+            return [at + 1, target] if one.conditional else [target]
+        return [at + 1]
+
+    def walk(self, events: Sequence[Event]) -> Walk:
+        """Return the way of a warp with some events."""
+        anchored = [event for event in events if anchor_of(event) is not None]
+        # of each anchor that the events so far may end at: the instructions of the way, and the way itself as a chain
+        states: dict[int, tuple[int, _Chain | None]] = {-2: (0, None)}
+        for number, event in enumerate(anchored):
+            reached: dict[int, tuple[int, _Chain | None]] = {}
+            for at, (cost, chain) in states.items():
+                for anchor, way in self.ways(0 if at == -2 else at + 1).items():
+                    if anchor < 0 or not self._fits(anchor, event):
+                        continue
+                    total = cost + len(way)
+                    if anchor not in reached or total < reached[anchor][0]:
+                        reached[anchor] = (total, _Chain(way, chain))
+            if not reached:
+                return Walk(anchored, _segments(min(states.values(), key=lambda state: state[0])[1]), number)
+            states = reached
+        ending = [
+            (cost + len(ways[-1]), _Chain(ways[-1], chain))
+            for at, (cost, chain) in states.items()
+            if -1 in (ways := self.ways(0 if at == -2 else at + 1))
+        ]
+        best = min(ending or states.values(), key=lambda state: state[0])
+        return Walk(anchored, _segments(best[1]), len(anchored))
+
+    def _fits(self, anchor: int, event: Event) -> bool:
+        return self.anchors[anchor] == anchor_of(event)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chain:
+    way: tuple[int, ...]
+    before: _Chain | None
+
+
+def _segments(chain: _Chain | None) -> list[Segment]:
+    ways: list[Segment] = []
+    while chain is not None:
+        ways.append(Segment(chain.way))
+        chain = chain.before
+    return ways[::-1]

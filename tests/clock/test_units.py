@@ -1,0 +1,69 @@
+"""Files of units, and the kernels that measure them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kiln import DSLRuntimeError, cute
+from kiln.base_dsl.target import target
+from kiln.clock import units
+from kiln.clock.calibration import instructions, wgmma
+from kiln.clock.units import Quantity, Units
+from kiln.hardware import sass, toolchain
+
+
+def test_a_file_keeps_quantities():
+    made = Units(
+        "H200",
+        1305.0,
+        "2026-11-19",
+        {"wgmma n64": Quantity(32.8, 32.5, 33.0, "cycles"), "b": Quantity(1, 1, 2, "ns", "x")},
+    )
+    again = units.loads(made.dumps())
+    assert again == made and again["wgmma n64"].source == units.MEASURED
+    assert again.matching(r"wgmma n(\d+)") == {("64",): made["wgmma n64"]}
+    assert made.dumps().count("\n") == 4
+
+
+def test_what_is_wrong_in_a_file_is_said():
+    with pytest.raises(DSLRuntimeError, match="kiln.units/1"):
+        units.loads('{"format": "kiln.units/0"}')
+    with pytest.raises(DSLRuntimeError, match="does not lie in"):
+        Quantity(3.0, 1.0, 2.0, "ns")
+    with pytest.raises(DSLRuntimeError, match="have no 'tma'"):
+        Units("H200", 1305.0, "2026-11-19", {})["tma"]
+
+
+OPCODES = {
+    "ffma": "FFMA",
+    "mufu.ex2": "MUFU.EX2",
+    "shfl": "SHFL",
+    "lds.128": "LDS.128",
+    "ldsm.x4": "LDSM",
+    "hmma.16816.f16": "HMMA",
+}
+
+
+@pytest.mark.skipif(not (toolchain.find("ptxas") and toolchain.find("nvdisasm")), reason="needs ptxas and nvdisasm")
+def test_ptxas_keeps_what_is_measured():
+    """An instruction that is not there would be measured as very fast."""
+    chosen = [row for row in instructions.sections() if row[0] in OPCODES]
+    assert len(chosen) == len(OPCODES)
+    with target("nvidia"):
+        results = cute.make_ptr(cute.Int64, 256, cute.AddressSpace.gmem, assumed_align=16)
+        for chains in (1, instructions.CHAINS):
+            kernel = instructions.Sections(
+                [instructions.Section(name, ptx, chains, stride) for name, ptx, stride in chosen]
+            )
+            compiled = cute.compile(kernel, results, 1, 32, 1, 0, options="--gpu-arch sm_90a --keep-sass")
+            (code,) = sass.kernels(compiled.__sass__).values()
+            names = [one.name for one in code.instructions]
+            for opcode in OPCODES.values():
+                assert sum(name.startswith(opcode) for name in names) >= instructions.UNROLLED, opcode
+        groups = (wgmma.Group(4, 1), wgmma.Group(16, 1, 4))
+        compiled = cute.compile(
+            wgmma.Groups(wgmma.Kind(n=64), groups), results, 1, 1, 0, options="--gpu-arch sm_90a --keep-sass"
+        )
+        assert len(re.findall(r"HGMMA\.64x64x16", compiled.__sass__)) == 20
