@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kiln.base_dsl import cache_folder, packages
+from kiln.clock.calibration.run import calibrate
 from kiln.hardware import current, devices, driver, features, nvml
 from kiln.hardware.devices import Model
 from kiln.measure import clocks, measurement
@@ -24,7 +25,7 @@ from .core import text
 from .core.command_line import EXIT
 from .core.options import Parser, flag, option
 
-_ACTIONS = ("measure", "lock", "unlock")
+_ACTIONS = ("measure", "calibrate", "lock", "unlock")
 _COLUMNS = (
     "device",
     "code",
@@ -58,9 +59,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="kiln devices",
         description="Show known GPUs, TFLOP/s dense; those of this machine are marked by their number. "
-        "`measure` finds what this GPU reaches, `lock [base|max|MHZ]` locks its clock, `unlock` unlocks it.",
+        "`measure` finds what this GPU reaches, `calibrate [MHZ]` how long its units take (minutes; the clock may be held), "
+        "`lock [base|max|MHZ]` locks its clock, `unlock` unlocks it.",
     )
-    actions = "NAME | measure | lock | unlock"
+    actions = "NAME | measure | calibrate | lock | unlock"
     parser.add_argument("what", nargs="*", metavar=actions, help="devices to show, or what to do")
     option(parser, "--gpu N", "the number of a GPU of this machine (0)", type=int, default=0)
     flag(parser, "--json", "print JSON")
@@ -228,8 +230,9 @@ def _gemms(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
 
 def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
     clock = words[0] if words else "base"
-    if len(words) > (action == "lock") or (action == "lock" and clock not in ("base", "max") and not clock.isdigit()):
-        wrong = f"{' '.join(words)!r} is not understood; lock takes base, max or MHz"
+    takes = {"lock": ("base", "max"), "calibrate": ()}
+    if len(words) > (action in takes) or any(word not in takes[action] and not word.isdigit() for word in words):
+        wrong = f"{' '.join(words)!r} is not understood; lock takes base, max or MHz, calibrate MHz"
         print(f"kiln devices {action}: {wrong}", file=sys.stderr)
         return EXIT.BAD_USE
     if args.gpu not in here():
@@ -244,6 +247,10 @@ def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
         print(json.dumps(ceilings, indent=2) if args.json else "\n".join(lines))
         return EXIT.GOOD
     try:
+        if action == "calibrate":
+            driver.set_device(args.gpu)
+            print(_calibrated(int(clock) if words else None, uuid, args.json))
+            return EXIT.GOOD
         gpu = nvml.Gpu(uuid)
         if action == "lock":
             print(f"the clock is locked at {clocks.lock(gpu, clock)} MHz, until: kiln devices unlock")
@@ -256,6 +263,18 @@ def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
             print(f"an administrator may: {by_administrator(uuid, action, clock)}", file=sys.stderr)
         return EXIT.NOT_HERE
     return EXIT.GOOD
+
+
+def _calibrated(mhz: int | None, uuid: str, as_json: bool) -> str:
+    """Measure the units of the current GPU, keep them, and return what is printed."""
+    units = calibrate(mhz, say=lambda line: print(line, file=sys.stderr))
+    file = _file(uuid)
+    if file is None:
+        return units.dumps()
+    kept = file.with_suffix(".units.json")
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text(units.dumps())
+    return units.dumps() if as_json else f"{len(units.quantities)} quantities at {units.sm_mhz:.0f} MHz: {kept}"
 
 
 def by_administrator(uuid: str, action: str, clock: str) -> str:
