@@ -341,6 +341,7 @@ def register_pointer_type(spelling: str, widths: Callable[[ir.Type], Sequence[in
     _pointer_types[spelling] = widths
 
 
+@functools.lru_cache(maxsize=4096)
 def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
     """Return size and alignment in memory of a value that crosses the calling convention, in bytes."""
     text = str(type_)

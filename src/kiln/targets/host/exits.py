@@ -28,10 +28,11 @@ def return_at(func: ir.Operation, name: str, result: tuple[str, ir.Type, dict[st
     """Let an `llvm.func` return where it calls a function; the result is a new operation, given by name, type and
     attributes."""
     for block in func.regions[0].blocks:
-        operations = [op.operation for op in block.operations]
-        if len(operations) < 2 or not calls(operations[-2], name):
+        inside = block.operations
+        count = len(inside)
+        if count < 2 or not calls(call := inside[count - 2].operation, name):
             continue
-        end = operations[-1]
+        end = inside[count - 1].operation
         at = ir.InsertionPoint(end)
         values: list[ir.Value] = []
         if result is not None:
@@ -39,4 +40,4 @@ def return_at(func: ir.Operation, name: str, result: tuple[str, ir.Type, dict[st
             values = [ir.Operation.create(kind, (type_,), (), attributes, loc=end.location, ip=at).result]
         ir.Operation.create("llvm.return", (), values, loc=end.location, ip=at)
         end.erase()
-        operations[-2].erase()
+        call.erase()

@@ -40,8 +40,7 @@ def split(func: ir.Operation, most: int | None = None, resumes: Sequence[Resume]
     Their constants are changed.
     """
     most = LARGE if most is None else most
-    blocks = list(func.regions[0].blocks)
-    if size_of(func) <= most or not _has_plain_memory(blocks):
+    if size_of(func) <= most or not _has_plain_memory(func):
         return 1
     return _Splitter(func, most).run(resumes)
 
@@ -51,13 +50,13 @@ def size_of(func: ir.Operation) -> int:
     return sum(len(block.operations) for block in func.regions[0].blocks)
 
 
-def _has_plain_memory(blocks: Sequence[ir.Block]) -> bool:
+def _has_plain_memory(func: ir.Operation) -> bool:
     """Return whether memory on the stack is taken in the first block only, and is of a known size."""
-    for number, block in enumerate(blocks):
-        for op in (op.operation for op in block.operations if op.operation.name == "llvm.alloca"):
-            count = op.operands[0].owner
-            if number or isinstance(count, ir.Block) or count.operation.name not in REMATERIALIZED:
-                return False
+    first = func.regions[0].blocks[0]
+    for op in find(func, ("llvm.alloca",)):
+        count = op.operands[0].owner
+        if op.block != first or isinstance(count, ir.Block) or count.operation.name not in REMATERIALIZED:
+            return False
     return True
 
 
@@ -72,6 +71,8 @@ class _Splitter(FrameBuilder):
         self.arguments = list(self.driver.arguments)
 
     def run(self, resumes: Sequence[Resume]) -> int:
+        # first: to find operations drops blocks that no branch leads to
+        constants = find(self.func, ("llvm.getelementptr", *REMATERIALIZED))
         state = self._take_state() if resumes else self._take_entry()
         blocks = self._cut_blocks(list(self.region.blocks)[1:])
         parts = self._deal(blocks)
@@ -84,7 +85,7 @@ class _Splitter(FrameBuilder):
         first, _ = self._enter(blocks[0])
         for block, constant in resumes:
             constant.attributes["value"] = int_attr(int_type(32), self._enter(block)[0])
-        self._replace_constants(blocks)
+        self._replace_constants(constants)
         self._replace_arguments()
         self._leave(blocks)
         own = self._spill(blocks)
@@ -195,26 +196,25 @@ class _Splitter(FrameBuilder):
             self.entries[block] = (part << _PART_BITS) + self.entered[part], places
         return self.entries[block]
 
-    def _replace_constants(self, blocks: list[ir.Block]) -> None:
+    def _replace_constants(self, constants: list[ir.Operation]) -> None:
         """Make the constants of a part, and addresses next to arguments, in its first block."""
-        for block in (self.driver, *blocks):
-            for op in [op.operation for op in block.operations if self._is_rematerialized(op.operation)]:
-                clones: dict[int, ir.Value] = {}
-                for use in list(op.results[0].uses):
-                    user = use.owner.operation
-                    if user.block == self.driver:
-                        continue
-                    part = self.part_of[user.block]
-                    if part not in clones:
-                        clones[part] = op.clone(ir.InsertionPoint(self.starts[part])).results[0]
-                    user.operands[use.operand_number] = clones[part]
-                if next(iter(op.results[0].uses), None) is None:
-                    op.erase()
+        for op in constants:
+            if op.name == "llvm.getelementptr" and not self._is_next_to_arguments(op):
+                continue
+            clones: dict[int, ir.Value] = {}
+            for use in list(op.results[0].uses):
+                user = use.owner.operation
+                if user.block == self.driver:
+                    continue
+                part = self.part_of[user.block]
+                if part not in clones:
+                    clones[part] = op.clone(ir.InsertionPoint(self.starts[part])).results[0]
+                user.operands[use.operand_number] = clones[part]
+            if next(iter(op.results[0].uses), None) is None:
+                op.erase()
 
-    def _is_rematerialized(self, op: ir.Operation) -> bool:
-        if op.name == "llvm.getelementptr":
-            return op.block == self.driver and all(operand in self.arguments for operand in op.operands)
-        return op.name in REMATERIALIZED
+    def _is_next_to_arguments(self, op: ir.Operation) -> bool:
+        return op.block == self.driver and all(operand in self.arguments for operand in op.operands)
 
     def _replace_arguments(self) -> None:
         for number, argument in enumerate(self.arguments):

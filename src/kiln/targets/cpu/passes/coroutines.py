@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....base_dsl.target import size_and_alignment
-from ....mlir import ir, terminator
+from ....mlir import find, ir, terminator
 from ...host.exits import calls, return_at
 from ...host.frame_builder import FrameBuilder
 from ...host.splitting import REMATERIALIZED, Resume
@@ -81,10 +81,15 @@ class _Machine(FrameBuilder):
         """The constants that say where to resume."""
 
     def run(self) -> Frame:
+        # first: to find operations drops blocks that no branch leads to, and the new entry has none yet
+        constants = find(self.func, REMATERIALIZED)
+        allocas = find(self.func, ("llvm.alloca",))
+        suspends = dict.fromkeys(op for op in find(self.func, ("llvm.call",)) if _is_suspend(op))
         old_entry, dispatch = self._new_entry()
-        self._hoist_constants(dispatch)
-        self._move_allocas(dispatch)
-        resumes = self._split()
+        for op in constants:
+            dispatch.append(op)
+        self._move_allocas(allocas, dispatch)
+        resumes = self._split(suspends)
         spilled = self._spill(resumes)
         self._dispatch(dispatch, old_entry, resumes)
         size = -(-self.size // self.alignment) * self.alignment
@@ -99,52 +104,39 @@ class _Machine(FrameBuilder):
             old_entry.append(op.operation)
         return old_entry, self.entry
 
-    def _hoist_constants(self, dispatch: ir.Block) -> None:
-        for block in list(self.region.blocks)[1:]:
-            for op in list(block.operations):
-                if op.operation.name in REMATERIALIZED:
-                    dispatch.append(op.operation)
-
-    def _move_allocas(self, dispatch: ir.Block) -> None:
+    def _move_allocas(self, allocas: list[ir.Operation], dispatch: ir.Block) -> None:
         """Move stack memory to the frame."""
-        for block in list(self.region.blocks)[1:]:
-            for operation in list(block.operations):
-                op = operation.operation
-                if op.name != "llvm.alloca":
-                    continue
-                element = op.attributes["elem_type"].value  # pyright: ignore[reportAttributeAccessIssue]
-                count = op.operands[0].owner.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
-                size, alignment = size_and_alignment(element)
-                if isinstance(element, ir.VectorType):  # accesses without an alignment are taken to have the vector's
-                    alignment = min(1 << (size - 1).bit_length(), _FRAMES_ALIGNMENT)
-                if "alignment" in op.attributes:
-                    alignment = max(alignment, op.attributes["alignment"].value)  # pyright: ignore[reportAttributeAccessIssue]
-                offset = self.reserve(-(-size // alignment) * alignment * count, alignment)
-                op.result.replace_all_uses_with(self.field(ir.InsertionPoint(dispatch), self.frame, offset))
-                op.erase()
+        for op in allocas:
+            element = op.attributes["elem_type"].value  # pyright: ignore[reportAttributeAccessIssue]
+            count = op.operands[0].owner.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
+            size, alignment = size_and_alignment(element)
+            if isinstance(element, ir.VectorType):  # accesses without an alignment are taken to have the vector's
+                alignment = min(1 << (size - 1).bit_length(), _FRAMES_ALIGNMENT)
+            if "alignment" in op.attributes:
+                alignment = max(alignment, op.attributes["alignment"].value)  # pyright: ignore[reportAttributeAccessIssue]
+            offset = self.reserve(-(-size // alignment) * alignment * count, alignment)
+            op.result.replace_all_uses_with(self.field(ir.InsertionPoint(dispatch), self.frame, offset))
+            op.erase()
 
-    def _split(self) -> list[ir.Block]:
+    def _split(self, suspends: dict[ir.Operation, None]) -> list[ir.Block]:
         """Split blocks after suspend points, and return the blocks to resume at, in order."""
         resumes: list[ir.Block] = []
-        todo = list(self.region.blocks)[1:]
-        while todo:
-            block = todo.pop(0)
+        for block in dict.fromkeys(op.block for op in suspends):
             operations = [op.operation for op in block.operations]
-            for index, op in enumerate(operations):
-                if not _is_suspend(op):
-                    continue
-                rest = ir.Block.create_after(block)
-                for later in operations[index + 1 :]:
-                    rest.append(later)
-                resumes.append(rest)
-                at = ir.InsertionPoint(block)
-                number = self.constant(at, len(resumes))
+            indices = [index for index, op in enumerate(operations) if op in suspends]
+            pieces = [block]
+            for index, end in zip(indices, [*indices[1:], len(operations)], strict=True):
+                pieces.append(ir.Block.create_after(pieces[-1]))
+                for later in operations[index + 1 : end + 1]:
+                    pieces[-1].append(later)
+            for piece, index in zip(pieces[:-1], indices, strict=True):
+                at = ir.InsertionPoint(piece)
+                number = self.constant(at, len(self.numbers) + 1)
                 self.numbers.append(number.owner.operation)
                 self.store(at, number, self.frame, RESUME_OFFSET)
                 self.op("llvm.return", at, (), (self.constant(at, 1),))
-                op.erase()
-                todo.insert(0, rest)
-                break
+                operations[index].erase()
+            resumes += pieces[1:]
         return resumes
 
     def _spill(self, resumes: list[ir.Block]) -> int:
