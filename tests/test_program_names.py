@@ -384,7 +384,7 @@ def test_a_type_is_registered_by_its_name():
 def test_numbers_by_keyword():
     @cute.jit
     def main(x: Int32) -> Int32:
-        return Int32(value=x) + Int32(cute.Boolean(a=x)) + cute.Int32(cute.Float32(value=3))
+        return Int32(x=x) + Int32(cute.Boolean(a=x)) + cute.Int32(cute.Float32(x=3))
 
     assert main(4) == 8 and cute.Boolean(a=2) and kiln.Numeric(value=2).dtype is Int32
 

@@ -41,38 +41,47 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+def _new(cls: type[Numeric], x: object = 0, *, loc: object = None, ip: Any = None) -> Any:
+    """Return a number of a concrete type, or of the type of a family that suits `x`."""
+    if ip is not None:
+        with ip:
+            return cls(x)
+    if cls._abstract:
+        return cls._of_family(x)
+    if isinstance(x, Numeric):
+        return convert(x, cls)
+    if type(x) not in PLAIN:
+        x = unwrap(x, cls)
+        if isinstance(x, Numeric):
+            return convert(x, cls)
+    return cls._lift(host.cast(cls, x))  # pyright: ignore[reportArgumentType]
+
+
+def _initialize(self: Numeric, x: object = 0, *, value: object = 0, loc: object = None, ip: object = None) -> None:
+    """Set the value of a program's own type, whose `__init__` calls this; `T(x)` and `Numeric(value=x)` have set it."""
+    own = type(self)
+    if own._initializes:
+        number = x if isinstance(x, own) else own._model(x, ip=ip)  # pyright: ignore[reportOptionalCall]
+        for name in ("_value", "_nonneg", "_divisibility"):
+            if hasattr(number, name):
+                setattr(self, name, getattr(number, name))
+        if not self.is_static and (current := state.trace) is not None:
+            current.numbers.append(self)
+
+
 class Numeric(metaclass=NumericMeta, abstract=True):
-    """A scalar of a numeric type. `Numeric(value)`, `Integer(value)` and `Float(value)` choose the type as `from_python` does."""
+    """A scalar of a numeric type. `Numeric(value)`, `Integer(x)` and `Float(x)` choose the type as `from_python` does."""
 
     __slots__ = ("_buffer", "_value")
 
     _value: Any
     _buffer: Any
 
-    def __new__(cls, value: Any = 0, *, loc: object = None, ip: Any = None) -> Self:
-        if ip is not None:
-            with ip:
-                return cls(value)
-        if cls._abstract:
-            return cls._of_family(value)
-        if isinstance(value, Numeric):
-            return convert(value, cls)
-        if type(value) not in PLAIN:
-            value = unwrap(value, cls)
-            if isinstance(value, Numeric):
-                return convert(value, cls)
-        return cls._lift(host.cast(cls, value))
+    def __new__(cls, value: object = 0, *, loc: object = None, ip: object = None) -> Self:
+        return _new(cls, value, ip=ip)
 
     def __init__(self, value: object = 0, *, loc: object = None, ip: object = None) -> None:
-        """Set the value of a program's own type, whose `__init__` calls this; `T(value)` of other types has set it."""
-        own = type(self)
-        if own._initializes:
-            number = value if isinstance(value, own) else own._model(value, ip=ip)  # pyright: ignore[reportOptionalCall]
-            for name in ("_value", "_nonneg", "_divisibility"):
-                if hasattr(number, name):
-                    setattr(self, name, getattr(number, name))
-            if not self.is_static and (current := state.trace) is not None:
-                current.numbers.append(self)
+        _initialize(self, value, ip=ip)
 
     @classmethod
     def _of_family(cls, value: object) -> Any:
@@ -319,6 +328,9 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
 
     __slots__ = ("_divisibility", "_nonneg")
 
+    __new__ = _new  # pyright: ignore[reportAssignmentType]
+    __init__ = _initialize  # pyright: ignore[reportAssignmentType]
+
     _nonneg: bool
     _divisibility: int
     _is_dynamic_int_leaf = True
@@ -453,6 +465,9 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
     """A scalar of a float type."""
 
     __slots__ = ()
+
+    __new__ = _new  # pyright: ignore[reportAssignmentType]
+    __init__ = _initialize  # pyright: ignore[reportAssignmentType]
 
     def __tvm_ffi_float__(self) -> float:
         return float(self._python("to pass it to a compiled function"))
