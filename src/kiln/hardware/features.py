@@ -104,6 +104,9 @@ BYTE_FLOAT_CONVERSIONS = Feature("conversions to floats of 8 bits", 89)
 PREFERRED_CLUSTER = Feature("a preferred size of clusters", 100)
 WIDE_ACCESS = Feature("an access of 32 bytes", 100, ptx=88)
 FLOAT32_PAIRS = Feature("arithmetic on pairs of f32", 100)
+FLOAT32_MIXED_PAIRS = Feature(
+    "arithmetic on pairs of f32 with a pair of f16 or bf16", targets=_names("107a 107f"), ptx=94
+)
 BYTE_MATRICES = Feature("ldmatrix or stmatrix of bytes", 100, suffixes="af")
 THREE_INPUT_MIN_MAX = Feature("min or max of three f32", 100, ptx=88)
 MIXED_PRECISION_FMA = Feature("fma, add or sub of f32 with f16 or bf16 factors", 100)

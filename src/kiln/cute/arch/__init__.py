@@ -17,6 +17,7 @@ from . import (
     inline_assembly,
     launch_control,
     mbarrier,
+    packed,
     smem,
     special_registers,
     tensor_memory,
@@ -35,6 +36,7 @@ from .fence import *
 from .inline_assembly import *
 from .launch_control import *
 from .mbarrier import *
+from .packed import *
 from .smem import *
 from .special_registers import *
 from .tensor_memory import *
@@ -102,6 +104,7 @@ __all__ += fence.__all__
 __all__ += inline_assembly.__all__
 __all__ += launch_control.__all__
 __all__ += mbarrier.__all__
+__all__ += packed.__all__
 __all__ += smem.__all__
 __all__ += special_registers.__all__
 __all__ += tensor_memory.__all__

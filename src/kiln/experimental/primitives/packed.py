@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from ...base_dsl.typing import Float32
 from ...cute.arch.arithmetic import add_packed_f32x2, fma_packed_f32x2, fmax, fmin, mul_packed_f32x2, sub_packed_f32x2
-from ...cute.arch.packed import mul_bf16x2
+from ...cute.arch.packed import (
+    add_packed_f32x2_bf16x2_f32x2,
+    add_packed_f32x2_f16x2_f32x2,
+    fma_packed_f32x2_bf16x2_f32x2_f32x2,
+    fma_packed_f32x2_f16x2_f32x2_f32x2,
+    mul_bf16x2,
+    sub_packed_f32x2_bf16x2_f32x2,
+    sub_packed_f32x2_f16x2_f32x2,
+)
 
 __all__ = [
     "add_packed_f32x2",
+    "add_packed_f32x2_bf16x2_f32x2",
+    "add_packed_f32x2_f16x2_f32x2",
     "fabs",
     "fma_packed_f32x2",
+    "fma_packed_f32x2_bf16x2_f32x2_f32x2",
+    "fma_packed_f32x2_f16x2_f32x2_f32x2",
     "fmax",
     "fmin",
     "mul_bf16x2",
     "mul_packed_f32x2",
     "sub_packed_f32x2",
+    "sub_packed_f32x2_bf16x2_f32x2",
+    "sub_packed_f32x2_f16x2_f32x2",
 ]
 
 

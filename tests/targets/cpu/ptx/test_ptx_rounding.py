@@ -103,6 +103,45 @@ def test_packed_arithmetic():
             np.testing.assert_array_equal(y[row, :, half], wanted, err_msg=f"{p} {q}")
 
 
+@pytest.mark.parametrize("architecture", ["sm_107a", "sm_100a"])
+def test_mixed_packed_arithmetic(monkeypatch, architecture):
+    """The first pair is of 16 bits; sm_107 has instructions for it, which are also read as inline PTX."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", architecture)
+    halves = {"bf16": (cute.BFloat16, ml_dtypes.bfloat16), "f16": (cute.Float16, np.float16)}
+    ways = [(name, half, way) for name in ("add", "sub", "fma") for half in halves for way in DIRECTIONS]
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, y: cute.Tensor):
+        t = arch.thread_idx()[0]
+        for n, (name, half, way) in enumerate(ways):
+            p, q = [cute.Float32(x).to(halves[half][0]) for x in (a[t], b[t])], (b[t], a[t])
+            operation = getattr(arch, f"{name}_packed_f32x2_{half}x2_f32x2{'_f32x2' * (name == 'fma')}")
+            y[t, n, 0], y[t, n, 1] = operation(p, q, q, rnd=way) if name == "fma" else operation(p, q, rnd=way)
+
+    a, b = (np.array(column, np.float32) for column in zip(*PAIRS, strict=True))
+    y = np.zeros((len(PAIRS), len(ways), 2), np.float32)
+    run(kernel, a, b, y, block=len(PAIRS))
+    large = float(np.finfo(np.float32).max)
+    for row, pair in enumerate(zip(a, b, strict=True)):
+        for half, (first, second) in enumerate((pair, pair[::-1])):
+            for n, (name, kind, way) in enumerate(ways):
+                with np.errstate(over="ignore"):
+                    narrow = np.float32(first.astype(halves[kind][1]))
+                if not np.isfinite(narrow):
+                    continue
+                exact = F32[name](Fraction(float(narrow)), Fraction(float(second)))
+                assert y[row, n, half] == directed(exact, way, np.float32, large), (name, kind, way, first, second)
+
+
+def test_packed_types_that_no_instruction_has_are_refused():
+    @cute.kernel
+    def kernel(y: cute.Tensor):
+        y[0] = cute.Int64._make(asm(cute.Int64.mlir_type, [y[0]], "mul.rn.f32x2.bf16x2.f32x2 $0, 1, $1;", "=l,l"))
+
+    with pytest.raises(Exception, match="mul of f32x2 and bf16x2 and f32x2"):
+        run(kernel, np.zeros(1, np.int64), block=1)
+
+
 NUMBERS = [1 / 3, -1 / 3, 65519.0, -65519.0, 1e-8, -1e-8, 2.0**-25, 1.0, 0.0, 1e6, -1e6, 3e38, 1.00390625, -1.0078125]
 
 

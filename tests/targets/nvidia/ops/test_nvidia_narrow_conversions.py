@@ -87,3 +87,16 @@ def test_scale_factors_of_sm_107(arch, instructions):
 
     ptx = ptx_of(kernel, np.float32, arch)
     assert ptx.count("cvt.rn.satfinite.ue5m3x2.f32") == ptx.count("cvt.rn.bf16x2.ue5m3x2") == instructions
+
+
+@needs_ptxas
+@pytest.mark.parametrize(("arch", "instructions"), [("sm_107a", 1), ("sm_100a", 0)])
+def test_pairs_of_f32_with_a_pair_of_halves(monkeypatch, arch, instructions):
+    monkeypatch.setenv("CUTE_DSL_ARCH", arch)
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        halves, pair = [x[n].to(cute.Float16) for n in (0, 1)], (x[2], x[3])
+        x[4], x[5] = cute.arch.fma_packed_f32x2_f16x2_f32x2_f32x2(halves, pair, pair)
+
+    assert ptx_of(kernel, np.float32, arch).count("fma.rn.f32x2.f16x2.f32x2.f32x2") == instructions

@@ -65,7 +65,7 @@ def _arithmetic(m: Machine, s: Statement) -> ir.Value:
     if kind.startswith(("e", "tf")):
         raise Refused(f"arithmetic of {kind}")
     if kind in PARTS:
-        return _each_half(m, s, kind)
+        return _each_half(m, s, _source_types(s))
     if is_float(kind):
         result = next(part for part in s.modifiers if part in BITS)  # of fma.rn.f32.f16 it is that of the last operand
         values = [m.float(o, kind) for o in sources[:-1]] + [m.float(sources[-1], result)]
@@ -76,15 +76,28 @@ def _arithmetic(m: Machine, s: Statement) -> ir.Value:
     return _integer_operation(m.b, s, kind, values)
 
 
-def _each_half(m: Machine, s: Statement, kind: str) -> ir.Value:
-    part = PARTS[kind]
-    width = BITS[kind] // 2
-    whole = [m.bits(o, 2 * width) for o in s.operands[1:]]
+def _source_types(s: Statement) -> list[str]:
+    """Return the types of the sources of an operation on pairs: the one that it names, or (sm_107) a pair of f16 or bf16
+    first where the others and the result, named before it, are pairs of f32."""
+    kinds = [part for part in s.modifiers if part in BITS]
+    sources = len(s.operands) - 1
+    if len(kinds) == 1:
+        return kinds * sources
+    others = ["f32x2"] * (sources - 1)
+    mixed = [("f32x2", half, *others) for half in ("f16x2", "bf16x2")]
+    if s.name not in ("add", "sub", "fma") or tuple(kinds) not in mixed or s.one_of("ftz", "sat", "relu"):
+        raise Refused(f"{s.name} of {' and '.join(kinds)}")
+    return kinds[1:]
+
+
+def _each_half(m: Machine, s: Statement, kinds: list[str]) -> ir.Value:
+    part = PARTS[kinds[-1]]
+    whole = [m.bits(o, BITS[kind]) for o, kind in zip(s.operands[1:], kinds, strict=True)]
     halves: list[ir.Value] = []
     for number in range(2):
-        values = [_half(m.b, value, number, width) for value in whole]
+        values = [_half(m.b, value, number, BITS[kind] // 2) for value, kind in zip(whole, kinds, strict=True)]
         if is_float(part):
-            floats = [as_float(m.b, m.x, value, part) for value in values]
+            floats = [as_float(m.b, m.x, value, PARTS[kind]) for value, kind in zip(values, kinds, strict=True)]
             halves.append(float_bits(m.b, m.x, _float_operation(m, s, part, floats), part))
         else:
             halves.append(_integer_operation(m.b, s, part, values))
