@@ -43,3 +43,25 @@ def test_own_pointers_are_pointers(kind, dtype):
     assert y.tolist() == [2, 4, 6, 8, 0]
     with pytest.raises((DSLBaseError, ValueError), match="alignment 3"):
         cute.compile(scaled, OwnPointer(x.ctypes.data, kind, 3), arguments[1], 5)
+
+
+def test_subscripts_are_elements():
+    """`p[i]` is the element i elements on, as in C; what would go by coordinates or without end is refused."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        t, _, _ = cute.arch.thread_idx()
+        y.iterator[t] = x.iterator[t + 1] + (x.iterator + 2)[0]
+        for wrong in ((0, 1), True):
+            with pytest.raises(TypeError, match="tensors have coordinates"):
+                x.iterator[wrong]
+        with pytest.raises(TypeError, match="not iterable"):
+            list(x.iterator)
+
+    @cute.jit
+    def f(x: cute.Tensor, y: cute.Tensor):
+        kernel(x, y).launch(grid=1, block=4)
+
+    x, y = np.arange(5, dtype=np.float32), np.zeros(4, np.float32)
+    cute.compile(f, x, y, target="cpu")(x, y)
+    assert y.tolist() == [3, 4, 5, 6]

@@ -255,15 +255,12 @@ class RuntimeTensor(_Passed):
 
 
 def _static_form(array: Array, alignment: int | None) -> Form:
-    """Return the form of an array with a static layout, whose address is a multiple of `alignment`."""
-    natural = natural_alignment(array.dtype)
-    alignment = natural if alignment is None else alignment
-    if (
-        alignment & (alignment - 1)
-        or alignment < natural
-        or array.address % alignment
-        or min(array.strides, default=0) < 0
-    ):
+    """Return the form of an array with a static layout, whose address is a multiple of `alignment`, and of what its
+    elements need."""
+    if alignment is not None and (alignment < 1 or alignment & (alignment - 1)):
+        raise type_error(f"the alignment {alignment} is not a power of two")
+    alignment = max(alignment or 1, natural_alignment(array.dtype))
+    if array.address % alignment or min(array.strides, default=0) < 0:
         _check_address(array, alignment)
     space = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
     return form(array.dtype, space, alignment, array.readonly, tuple(array.shape), tuple(array.strides))
@@ -278,17 +275,13 @@ def as_device_memory(x: object) -> Any:
 
 
 def _check_address(array: Array, alignment: int) -> None:
-    if alignment < 1 or alignment & (alignment - 1):
-        raise type_error(f"the alignment {alignment} is not a power of two")
-    if alignment < natural_alignment(array.dtype):
-        raise type_error(
-            f"the alignment {alignment} is less than the {natural_alignment(array.dtype)} bytes that {array.dtype.__name__} "
-            "elements need"
-        )
     if array.address % alignment and 0 not in array.shape:
+        natural = natural_alignment(array.dtype)
         raise type_error(
             f"the array's address {array.address:#x} is not a multiple of {alignment}",
-            "pass a smaller assumed_align, or an array that is aligned",
+            "pass a smaller assumed_align, or an array that is aligned"
+            if alignment > natural
+            else f"{array.dtype.__name__} elements lie at multiples of {natural} bytes: pass a copy of the array",
         )
     if any(d < 0 for d in array.strides):
         raise type_error(

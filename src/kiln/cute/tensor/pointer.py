@@ -92,7 +92,7 @@ class Pointer(TensorIterator):
     """The address of elements of a type, inside a function being traced. Immutable.
 
     `p + n` is n elements on; `n` may be dynamic. A pointer may carry a swizzle, which is applied to the address (in
-    bytes) of every access. `p.load()` and `p.store(x)` access the element it points to.
+    bytes) of every access. `p.load()` and `p.store(x)` access the element it points to, `p[n]` that of `p + n`.
     """
 
     __slots__ = ("_alignment", "_apart", "_base", "_dtype", "_inside", "_memspace", "_offset", "_readonly", "_swizzle")
@@ -350,13 +350,25 @@ class Pointer(TensorIterator):
         """Write the element it points to."""
         self.set_element(0, value)
 
-    def __getitem__(self, index: object) -> Any:
-        return self.element(index)
+    def __getitem__(self, offset: int | Integer) -> Number:
+        """Return the element `offset` elements on; `offset` may be dynamic."""
+        return self.element(self._offset_of_element(offset))
 
-    def __setitem__(self, index: object, value: object) -> None:
-        self.set_element(index, value)
+    def __setitem__(self, offset: int | Integer, value: object) -> None:
+        """Write the element `offset` elements on."""
+        self.set_element(self._offset_of_element(offset), value)
 
     __iter__ = None
+    """A pointer knows no end."""
+
+    def _offset_of_element(self, offset: object) -> object:
+        if not self.in_memory:
+            raise type_error(
+                f"{self} points to tensor memory, whose elements are not accessed one by one", self.instead
+            )
+        if isinstance(offset, bool) or not (isinstance(offset, int) or is_dynamic_leaf(offset)):
+            raise type_error(f"the element {offset!r} of {self}", "pointer[i] with a number; tensors have coordinates")
+        return offset
 
     holds = "elements in tensor memory"
     instead = "copy it with an operation of the tensor cores"
