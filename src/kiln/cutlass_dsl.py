@@ -76,5 +76,7 @@ __all__ = [
 if TYPE_CHECKING:
     from .cute.experimental.program import CuteExperimentalDSL
 else:
-    # T: the bindings' shorthand for types
-    __getattr__ = lazy.names(__name__, {"CuteExperimentalDSL": ".cute.experimental.program", "T": ".mlir"})
+    # T and ir: the bindings' shorthand for types, and the bindings
+    __getattr__ = lazy.names(
+        __name__, {"CuteExperimentalDSL": ".cute.experimental.program", "T": ".mlir", "ir": ".mlir"}
+    )

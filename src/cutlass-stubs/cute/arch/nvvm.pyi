@@ -1,1 +1,1 @@
-from kiln.cute.arch.nvvm_dialect import *
+from kiln.experimental.nvvm_dialect import *

@@ -17,15 +17,18 @@ from ...base_dsl.typing import (
     Float64,
     Int8,
     Int32,
+    Int64,
     NumericMeta,
     TFloat32,
     Uint8,
 )
+from ..arch.values import kernel_only
 from ..deferred_dialects import nvgpu
 from ..layout.layout import Layout, size
+from ..tensor.pointer import AddressSpace, Pointer
 from ..tensor.tensor import TracedTensor
 from .tma_atom import atom_of_values
-from .tma_ops import CopyBulkTensor2DGather4G2SOp, CtaGroup, TmaLoadTrait
+from .tma_ops import CopyBulkTensor2DGather4G2SOp, CtaGroup, TmaLoadTrait, TmaTrait
 from .warp.mma import WarpMmaOp, WarpMmaTrait
 
 
@@ -147,6 +150,17 @@ def atom_make_non_exec_tiled_tma_load(
         raise type_error(f"tma_format is {tma_format!r}", "the numeric type of the elements that TMA sees, or None")
     info = atom_of_values(op, gmem, smem_layout, cta_v_map, num_multicast, internal_type)
     return info.atom.trait, info.tma_tensor
+
+
+def atom_make_exec_tma(atom: TmaTrait, *, loc: object = None, ip: object = None) -> TmaTrait:
+    """Return the trait of a TMA copy as it is: copies take their barrier when they are made."""
+    return atom
+
+
+def get_tma_desc_addr(type_: object, atom: TmaTrait, *, loc: object = None, ip: object = None) -> Pointer:
+    """Return the address of the tensor map of a TMA copy, as a pointer to 64-bit words, whatever the type asks for."""
+    kernel_only("get_tma_desc_addr")
+    return Pointer(atom.address(), Int64, AddressSpace.generic, 64)
 
 
 def __getattr__(name: str) -> Any:

@@ -213,6 +213,11 @@ class TmaTrait(CopyTrait):
         layout = make_layout((ctas, facts.values), stride=(facts.values if ctas > 1 else 0, 1))
         super().__init__(value_type, make_layout(ctas), layout, layout)
 
+    @property
+    def value(self) -> TmaTrait:
+        """What operations of `cutlass._mlir.dialects.cute_nvgpu` take for the atom: the trait itself."""
+        return self
+
     def __extract_mlir_values__(self) -> list[ir.Value]:
         maps = self.map.values() if isinstance(self.map, KernelMap) else [self.map]
         return [*maps, *(leaf_value(leaf) for leaf in dynamic_leaves(self.images))]

@@ -113,7 +113,7 @@ _UNITS = {
         add_packed_f32x2 fma_packed_f32x2 mul_bf16x2 mul_packed_f32x2 sub_packed_f32x2
     """,
     "conversions": """
-        cvt_packfloat_f32
+        cvt_packfloat cvt_packfloat_f32
     """,
     "inline": """
         inline_ptx inline_ptx_hl ptx_add_comment

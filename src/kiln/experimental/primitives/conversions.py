@@ -61,3 +61,42 @@ def cvt_packfloat_f32(
         bits = Int32(instruction(f"cvt.{words}", Int16, *operands)) & 0xFFFF
     rest = Int32(src_c)
     return bits << 16 | rest & 0xFFFF if extract_hi else rest & Int32(-0x10000) | bits
+
+
+def cvt_packfloat(
+    src: object,
+    src_c: object,
+    from_kind: object,
+    to_kind: object,
+    *,
+    rnd: object = None,
+    sat: object = None,
+    relu: bool = False,
+    extract_hi: bool | None = None,
+    loc: object = None,
+    ip: object = None,
+) -> Int32:
+    """Return the two numbers in the lower half of a word, or with `extract_hi` in its upper half, in another format.
+
+    UE8M0X2 becomes BF16X2, the other formats of 8 and 4 bits F16X2, exactly; the result fills the word, and `src_c` does
+    not matter. The kinds are members of `CVTPackFloat`.
+    """
+    kernel_only("cvt_packfloat")
+    before, after = (
+        choice(what, kind, tuple(_PAIRS)) for what, kind in (("from_kind", from_kind), ("to_kind", to_kind))
+    )
+    exact = "bf16x2" if before == "ue8m0x2" else "f16x2"
+    if _PAIRS[before] > 8 or after != exact:
+        raise type_error(
+            f"cvt_packfloat() from {before} to {after}", "ue8m0x2 to bf16x2, other pairs of 8 or 4 bits to f16x2"
+        )
+    if relu and before == "ue8m0x2":
+        raise type_error("cvt_packfloat() from ue8m0x2 with relu", "its numbers have no sign")
+    rounding(rnd)
+    if sat is not None:
+        choice("sat", sat, SATURATIONS)
+    half = Int32(src) >> 16 if extract_hi else Int32(src)
+    words = f"cvt.rn{'.relu' * relu}.{after}.{before}"
+    if _PAIRS[before] == 4:
+        return assembly(f"{{ .reg .b8 t; cvt.u8.u16 t, {{$r0}}; {words} {{$w0}}, t; }}", Int32, Int16(half))
+    return instruction(words, Int32, Int16(half))
