@@ -209,8 +209,8 @@ register(
     Setting(
         "KILN_TIMING",
         TRUTH,
-        False,
-        "Print on standard error how long each stage of a compilation took. What comes from the cache has none.",
+        lambda: is_on("CUTE_DSL_JIT_TIME_PROFILING"),
+        "Print on standard error how long each stage of a compilation took. What comes from the cache has none. On under `CUTE_DSL_JIT_TIME_PROFILING`.",
         truth,
     ),
     Setting(
@@ -366,9 +366,18 @@ names of CuTe DSL.
 
 Variables that CuTe DSL has for parts of these work as well: `CUTE_DSL_KEEP_IR=1`, `CUTE_DSL_KEEP_PTX=1`,
 `CUTE_DSL_KEEP_CUBIN=1` and `CUTE_DSL_KEEP_SASS=1` are words of `CUTE_DSL_KEEP`, and `CUTE_DSL_LOG_AUTOTUNE=1` logs what
-the autotuner tries. `CUTE_DSL_USE_EXTENSION_COMPILER` is not needed. Kiln does not read `CUTE_DSL_DRYRUN`,
-`CUTE_DSL_JIT_TIME_PROFILING`, `CUTE_DSL_JIT_CACHE_MAX_ELEMS`, `CUTE_DSL_LIBS` and what else is not in the table:
-`kiln inspect` shows the time of each stage, and there is no library to name.
+the autotuner tries. `CUTE_DSL_USE_EXTENSION_COMPILER` is not needed. These variables and options of CuTe DSL have no
+effect; the options raise an error that names those there are:
+
+| not read | in Kiln |
+|---|---|
+| `CUTE_DSL_DRYRUN` | `cute.compile` compiles and runs nothing; `kiln run --target cpu` needs no GPU |
+| `CUTE_DSL_PRINT_AFTER_PREPROCESSOR` | `CUTE_DSL_KEEP=python` writes the rewritten Python |
+| `CUTE_DSL_LOC_TRACEBACKS` | `CUTE_DSL_KEEP=ir-debug` writes the module with the lines of your program |
+| `CUTE_DSL_JIT_CACHE_MAX_ELEMS` | no number of functions to set; `kiln cache` manages the cache on disk |
+| `CUTE_DSL_LIBS` | there is no library to name |
+| `CUTE_DSL_TOLERATE_M2M`, `CUTE_DSL_AUTO_M2S` | no document says what they do; Kiln has nothing of these names |
+| `--warnings-filter`, `--collect-compiler-diagnostics` | Kiln warns by `warnings`: filter or record `kiln.DSLWarning` |
 
 (`python -m kiln.base_dsl.settings` makes this page from the code that reads them, `settings.register`; change them there.)
 
