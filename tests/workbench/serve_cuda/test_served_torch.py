@@ -133,6 +133,8 @@ def test_memory_goes_on_behind_a_tensor_and_large_ones(torch_program):
             assert (some[0] * some[1]).mean().abs() < 0.01 and 0.0015 < (some.abs() > 3).float().mean() < 0.0039
         assert "sympy" not in sys.modules  # torch would import it to find their shapes: seconds
         assert torch.equal(torch.randn(4), alone)  # the CPU's numbers stay as they are
+        with torch.inference_mode():
+            assert torch.randn(2, 1 << 20, device="cuda").is_inference()
         generator = torch.Generator(device="cuda").manual_seed(1)
         a = torch.randn(n, device="cuda", generator=generator)
         assert torch.equal(a, torch.randn(n, device="cuda", generator=generator.manual_seed(1)))

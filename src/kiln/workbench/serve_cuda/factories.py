@@ -59,7 +59,13 @@ def _draw_normal(tensor: torch.Tensor, generator: torch.Generator | None) -> Non
     seed = int(torch.randint(1 << 62, (), generator=generator))
     flat = tensor.as_strided((tensor.numel(),), (1,))
 
+    inference = torch.is_inference_mode_enabled()
+
     def draw(start: int) -> None:
+        with torch.inference_mode(inference):  # each thread has its own mode
+            draw_part(start)
+
+    def draw_part(start: int) -> None:
         part = flat[start : start + _CHUNK]
         if tensor.dtype in _DRAWN_BY_TORCH:
             (chunk,) = numpy.random.SeedSequence([seed, start]).generate_state(1)
