@@ -74,3 +74,17 @@ def test_modules_of_flashinfer_import(tmp_path: Path, monkeypatch: pytest.Monkey
     at_least, of = map(int, row[2].split(" of "))
     assert len(outcomes) == of
     assert len(outcomes) - len(errors) >= at_least, errors
+
+
+def test_records_are_counted(tmp_path: Path) -> None:
+    head = "library\tversion\tkind\tresult\treason\n"
+    rows = [
+        ("made-up", "1.0", "kernel", "pass", ""),
+        ("made-up", "1.0", "kernel", "fail", 'has no "x'),
+        ("made-up", "1.1", "kernel", "pass", ""),
+    ]
+    (tmp_path / "a.tsv").write_text(head + "".join("\t".join(row) + "\n" for row in rows))
+    (tmp_path / "b.tsv").write_text(head + "made-up\t1.0\tkernel\tpass\t\nmade-up\t1.0\ttest\tpass\t\n")
+    assert library_runs.counts("made-up", "1.0", "kernel", tmp_path) == "2 of 3"
+    assert library_runs.counts("made-up", "1.0", "test", tmp_path) == "1 of 1"
+    assert library_runs.counts("made-up", "2.0", "test", tmp_path) is None

@@ -1,18 +1,21 @@
 """How much of public libraries written for CuTe DSL works where `cutlass` is Kiln, by library and version.
 
     python tools/library_runs.py flashinfer-python==0.7.2.post1 quack-kernels [--seconds N] [--save]
-    python tools/library_runs.py flashinfer-python==0.7.2.post1 --kernels "12 of 12" --tests "372 of 540" --save
+    python tools/library_runs.py flashinfer-python==0.7.2.post1 --counts --save
 
 The first form gets each wheel from the package index, without what it depends on, and imports every module that names
 `cutlass`, in a process of its own: a module counts if importing it raises nothing. Put what the library depends on into the
-environment (`PYTHONPATH`), or it is a reason on the page. The second form writes what runs of kernels and of the library's own
-tests counted, with `--peer` for the modules that import on CuTe DSL itself in the same environment.
+environment (`PYTHONPATH`), or it is a reason on the page. The second form counts
+the kernels that ran with right values and the library's own tests that passed, by the records `tools/library_runs/*.tsv`: a row for
+each, with `library`, `version`, `kind` (kernel or test), `result` (pass or fail), and what else is known of it. `--kernels`,
+`--tests` and `--peer`, the modules that import on CuTe DSL itself in the same environment, write what is counted elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import importlib
 import io
 import json
@@ -39,6 +42,8 @@ LIBRARIES = Table(
 )
 REASONS = Table("Why modules do not import", ("library and version", "reason", "modules"))
 PAGE = Page(__file__, "Libraries by version", LIBRARIES, REASONS)
+
+RECORDS = ROOT / "tools" / "library_runs"
 
 _NAMES_CUTLASS = re.compile(rb"^\s*(from|import) cutlass\b", re.MULTILINE)
 _PLACES = re.compile(r"(/[\w.+-]+)+/|0x[0-9a-f]+")
@@ -144,6 +149,16 @@ def measure(requirement: str, seconds: float) -> tuple[str, str, dict[str, str]]
     return name, version, outcomes
 
 
+def counts(name: str, version: str, kind: str, folder: Path = RECORDS) -> str | None:
+    """Return how many recorded kernels or tests of a library passed, such as "12 of 14"; None without records."""
+    rows: list[dict[str, str]] = []
+    for file in sorted(folder.glob("*.tsv")):
+        with file.open(newline="") as lines:
+            rows += csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    results = [row["result"] for row in rows if (row["library"], row["version"], row["kind"]) == (name, version, kind)]
+    return f"{results.count('pass')} of {len(results)}" if results else None
+
+
 def recorded() -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     """Return the rows of the page: libraries, and reasons."""
     tables = {table.title: list(table.rows) for table in PAGE.known()}
@@ -157,6 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("requirements", nargs="+", metavar="LIBRARY", help="such as quack-kernels==0.6.5")
     parser.add_argument("--seconds", type=float, default=900, help="for the modules of one library")
+    parser.add_argument("--counts", action="store_true", help="count the records; nothing is imported")
     parser.add_argument("--kernels", help="what a run of the library's kernels counted; nothing is imported")
     parser.add_argument("--tests", help="what a run of the library's tests counted")
     parser.add_argument("--peer", help="modules that import on CuTe DSL in the same environment")
@@ -167,7 +183,9 @@ def main() -> None:
     for requirement in args.requirements:
         name, _, version = requirement.partition("==")
         counted = None
-        if not (args.kernels or args.tests or args.peer):
+        kernels = args.kernels or (counts(name, version, "kernel") if args.counts else None)
+        tests = args.tests or (counts(name, version, "test") if args.counts else None)
+        if not (args.counts or args.kernels or args.tests or args.peer):
             name, version, outcomes = measure(requirement, args.seconds)
             counted = f"{sum(not error for error in outcomes.values())} of {len(outcomes)}"
             label = f"{name} {version}"
@@ -175,7 +193,7 @@ def main() -> None:
             errors = Counter(error for error in outcomes.values() if error)
             reasons += [(label, error, str(number)) for error, number in errors.most_common()]
         before = rows.get((name, version), (name, version, "-", "-", "-", "-", "-"))
-        cells = zip((counted, args.peer, args.kernels, args.tests), before[2:6], strict=True)
+        cells = zip((counted, args.peer, kernels, tests), before[2:6], strict=True)
         LIBRARIES.add(name, version, *(new or old for new, old in cells), commit())
     for row in sorted(reasons, key=lambda row: row[0]):
         REASONS.add(*row)

@@ -37,6 +37,7 @@ def everything(x: kiln.Array, flags: cute.Tensor, out: kiln.Array, counts: cute.
         loaded = x.masked_load(0, 4, private, default=-1.0)
         x_ptr = x.data_ptr()
         out.store(loaded, 24, alignment=4)
+        out.store((x_ptr[1], kiln.Float32(2.5)), 44, alignment=8)
         out.masked_store(28, loaded * 10.0, private)
         pair = kiln.Vector.from_elements((1.0, 2.0, 3.0, 4.0), kiln.Float32)[1:3]
         matrix = kiln.vector.outerproduct(pair, kiln.full([2], 3.0, kiln.Float32))
@@ -68,6 +69,7 @@ def test_arrays_pointers_and_vectors():
     assert out[1, :4].tolist() == [9, 10, 11, 12]
     assert out[2, :3].tolist() == [4, 5, 11]
     assert out[3, :4].tolist() == [0, -1, 2, -1]
+    assert out[5, 4:6].tolist() == [1, 2.5]
     assert out[3, 4:].tolist() == [0, 0, 20, 0]
     assert out[4, :5].tolist() == [2, 3, 15, 8, 3]
     assert out[5, :4].tolist() == [37, 35, 36, 37]

@@ -352,7 +352,10 @@ class Stage(MemoryResource):
     @consumer_work(returns="word")
     @cute.jit
     def read(self, info: StageInfo) -> kiln.Int32:
-        return 10 * info.loop_offset + self.words.state_src.consumer_work_stage
+        assert self.words.state_src is self.words
+        with pytest.raises(DSLBaseError, match="is on no stage of 'words'"):
+            _ = self.words.producer_state
+        return 10 * info.loop_offset + self.words.consumer_work_stage
 
 
 @pytest.mark.parametrize("how", [{}, {"advance_on_wait": True}])

@@ -391,8 +391,10 @@ class Array:
     ) -> None:
         """Write an element or a vector from an index on, counted in memory, or from a coordinate on.
 
-        The other operands are those of `Pointer.store`.
+        A vector may be given as a tuple of numbers. The other operands are those of `Pointer.store`.
         """
+        if isinstance(value, tuple):
+            value = TensorSSA.from_elements(value, self.dtype)
         count = value.numel() if isinstance(value, TensorSSA) and vector_size is None else vector_size
         how = raw_pointer.access_order(ordering, syncscope, is_volatile, "release")
         self._put(self._linear(idx, count or 1, write=True), value, count, alignment, how)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..._support import lazy
 from ...base_dsl.diagnostics import type_error
@@ -14,6 +14,7 @@ from .schedule_builder import Call, Token, record, recording
 
 if TYPE_CHECKING:
     from ...base_dsl.typing import Int32
+    from ...pipeline import PipelineState
     from .task_manager import _Run
 
 __dir__ = lazy.listing(__name__)
@@ -77,6 +78,11 @@ class TaskLocalVariable:
         self.slot = name
 
 
+Returned: TypeAlias = (
+    "str | TaskLocalVariable | tuple[str | TaskLocalVariable, ...] | list[str | TaskLocalVariable] | None"
+)
+
+
 class StageInfo:
     """What a work method is told of the iteration, the tile and the stage of its pipeline."""
 
@@ -112,16 +118,14 @@ class Work:
 
     __kiln_static__ = True
 
-    def __init__(self, function: Any, side: str, returns: object, work_attrs: WorkAttr) -> None:
+    def __init__(self, function: Any, side: str, returns: Returned, work_attrs: WorkAttr) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         self.function = function
         self.side = side
         self.attrs = work_attrs
-        many = isinstance(returns, (tuple, list))
-        self._returns: tuple[str | TaskLocalVariable, ...] = (
-            () if returns is None else tuple(returns) if many else (returns,)
-        )
-        self.many = many
+        self.many = isinstance(returns, (tuple, list))
+        named = returns if isinstance(returns, (tuple, list)) else () if returns is None else (returns,)
+        self._returns: tuple[str | TaskLocalVariable, ...] = tuple(named)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -151,14 +155,14 @@ def producer_work(method: object = None, *, work_attrs: WorkAttr = WorkAttr.NONE
     return _work(method, "producer", None, work_attrs)
 
 
-def consumer_work(method: object = None, *, returns: object = None, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
+def consumer_work(method: object = None, *, returns: Returned = None, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
     """Decorate a method that reads the resource; `returns`: the variables, or their names, that get what it returns."""
     if method is None:
         return functools.partial(consumer_work, returns=returns, work_attrs=work_attrs)
     return _work(method, "consumer", returns, work_attrs)
 
 
-def _work(function: Any, side: str, returns: object, work_attrs: WorkAttr) -> Work:
+def _work(function: Any, side: str, returns: Returned, work_attrs: WorkAttr) -> Work:
     if function.__name__ in RESERVED:
         raise type_error(
             f"a work method is called {function.__name__}", f"{', '.join(RESERVED)} are barrier operations"
@@ -232,7 +236,17 @@ class MemoryResource(_Scheduled):
     @property
     def consumer_work_stage(self) -> Int32:
         """The stage that the task has waited for, for work on another resource that reads this one, too."""
-        return emitting[-1].stage(self, producing=False)
+        return self.consumer_state.index
+
+    @property
+    def producer_state(self) -> PipelineState:
+        """The state of the pipeline on the side of the task, which fills the resource."""
+        return emitting[-1].state(self, producing=True)
+
+    @property
+    def consumer_state(self) -> PipelineState:
+        """The state of the pipeline on the side of the task, which reads the resource."""
+        return emitting[-1].state(self, producing=False)
 
     @property
     def state_src(self) -> MemoryResource:

@@ -10,7 +10,7 @@ from ... import cute, pipeline, utils
 from ..._support import lazy
 from ...base_dsl.diagnostics import DSLBaseError, DSLWarning, type_error
 from ...base_dsl.ranges import Range as dynamic_range
-from ...base_dsl.typing import Boolean, Int32, NumericMeta
+from ...base_dsl.typing import Boolean, NumericMeta
 from ...cute import arch
 from ...cute.atoms.copying import guarded
 from ...cute.tensor.array import Array
@@ -372,14 +372,14 @@ class _Run:
         key = _key(resource, producing)
         return self.states.get(key + _HELD, self.states.get(key))
 
-    def stage(self, resource: MemoryResource, producing: bool) -> Int32:
-        """Return the stage that work on a resource is on."""
+    def state(self, resource: MemoryResource, producing: bool) -> pipeline.PipelineState:
+        """Return the state of a pipeline: the stage that work is on."""
         state = self._state(resource, producing)
         if state is None:
             raise type_error(
-                f"task {self.task.name!r} has no stage of {resource.name!r}", "wait for it in its schedule"
+                f"task {self.task.name!r} is on no stage of {resource.name!r}", "get one in its schedule: acquire, wait"
             )
-        return state.index
+        return state
 
     def _work(self, call: Call, loop: Any) -> None:
         resource = call.resource
