@@ -93,7 +93,7 @@ PATHS = {
     "cutlass.cute.experimental.pipeline": "kiln.cute.experimental.pipelines",
     "cutlass.cute.nvgpu.cpasync.copy": "kiln.cute.nvgpu.cpasync",
     "cutlass.cute.nvgpu.cpasync.helpers": "kiln.cute.nvgpu.cpasync",
-    "cutlass.cute.nvgpu.helpers": "kiln.cute.nvgpu.tma_atom",
+    "cutlass.cute.nvgpu.helpers": "kiln.cute.nvgpu.tma_atom kiln.cute.nvgpu.im2col",
     "cutlass.cute.nvgpu.tcgen05.helpers": "kiln.cute.nvgpu.tcgen05",
     "cutlass.cute.nvgpu.warpgroup.helpers": "kiln.cute.nvgpu.warpgroup",
     "cutlass.cute.nvgpu.warpgroup.mma": "kiln.cute.nvgpu.warpgroup",

@@ -33,7 +33,13 @@ def mul_bf16x2(a: object, b: object, *, loc: object = None, ip: object = None) -
 
 
 def add_packed_f32x2_bf16x2_f32x2(
-    src_a: object, src_b: object, *, rnd: object = "rn", loc: object = None, ip: object = None, **_: object
+    src_a: Sequence[object],
+    src_b: Sequence[object],
+    *,
+    rnd: object = "rn",
+    loc: object = None,
+    ip: object = None,
+    **_: object,
 ) -> Pair:
     """Return `src_a` + `src_b` for a pair of BFloat16 and pairs of Float32, rounded once, in one instruction on sm_107.
 
@@ -46,7 +52,13 @@ def add_packed_f32x2_bf16x2_f32x2(
 
 
 def add_packed_f32x2_f16x2_f32x2(
-    src_a: object, src_b: object, *, rnd: object = "rn", loc: object = None, ip: object = None, **_: object
+    src_a: Sequence[object],
+    src_b: Sequence[object],
+    *,
+    rnd: object = "rn",
+    loc: object = None,
+    ip: object = None,
+    **_: object,
 ) -> Pair:
     """Return `src_a` + `src_b` for a pair of Float16 and pairs of Float32, rounded once, in one instruction on sm_107.
 
@@ -59,7 +71,13 @@ def add_packed_f32x2_f16x2_f32x2(
 
 
 def sub_packed_f32x2_bf16x2_f32x2(
-    src_a: object, src_b: object, *, rnd: object = "rn", loc: object = None, ip: object = None, **_: object
+    src_a: Sequence[object],
+    src_b: Sequence[object],
+    *,
+    rnd: object = "rn",
+    loc: object = None,
+    ip: object = None,
+    **_: object,
 ) -> Pair:
     """Return `src_a` - `src_b` for a pair of BFloat16 and pairs of Float32, rounded once, in one instruction on sm_107.
 
@@ -72,7 +90,13 @@ def sub_packed_f32x2_bf16x2_f32x2(
 
 
 def sub_packed_f32x2_f16x2_f32x2(
-    src_a: object, src_b: object, *, rnd: object = "rn", loc: object = None, ip: object = None, **_: object
+    src_a: Sequence[object],
+    src_b: Sequence[object],
+    *,
+    rnd: object = "rn",
+    loc: object = None,
+    ip: object = None,
+    **_: object,
 ) -> Pair:
     """Return `src_a` - `src_b` for a pair of Float16 and pairs of Float32, rounded once, in one instruction on sm_107.
 

@@ -1,0 +1,1 @@
+from kiln.experimental.nvvm_dialect import *

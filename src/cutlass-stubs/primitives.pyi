@@ -1,0 +1,1 @@
+from kiln.experimental.primitives import *
