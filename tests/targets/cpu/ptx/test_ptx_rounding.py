@@ -216,3 +216,67 @@ def test_what_no_processor_has_is_refused():
 
     with pytest.raises(DSLNotImplemented, match=r"rounding \.rp of tf32"):
         run(kernel, np.ones(1, np.float32), block=1)
+
+
+NEAR_HALF = [
+    # a, b, c: a * b + c lies next to half way between two results, or far below what c shows; then where f32 ends
+    (1 + 2**-7, 1 - 2**-8, 2**-30), (1 + 2**-7, 1 - 2**-8, -(2**-30)), (1 + 2**-7, 1 + 2**-7, 2**-40),
+    (1.5, 1 + 2**-7, 2**-60), (1.5, 1 + 2**-7, -(2**-60)), (-1.5, 1 + 2**-7, 2**-60), (1, 2**-8, 1), (3, 2**-8, 1),
+    (2**-60, -(2**-70), 1), (2**-70, 2**-64 * 1.5, 2**-133), (2**-70, 2**-64, 2**-130), (2**-100, 2**-100, 0),
+    (-(2**-100), 2**-100, 2**-133), (2**127, 2, 0), (2**127 * 1.5, 1.25, 2**119), (1, 2, -2), (0, -3, -0.0),
+    (2**-67 * (1 + 2**-7), 2**-67 * (1 - 2**-8), 0), (2**-67, 2**-67 * (1 + 2**-7), 0),
+    (float("inf"), 0, 1), (float("inf"), 1, 2), (float("nan"), 1, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_pairs_are_rounded_once(kind):
+    """fma, mul, add and sub of pairs of 16-bit floats against rational arithmetic, which is rounded once."""
+    dtype = np.dtype(ml_dtypes.bfloat16 if kind == "bf16" else np.float16)
+    rng = np.random.default_rng(7)
+    values = rng.integers(0, 1 << 16, (300, 3), dtype=np.uint16).view(dtype)
+    close = (rng.integers(-255, 256, (300, 3)) * 2.0 ** rng.integers(-9, 1, (300, 3))).astype(dtype)
+    triples = np.concatenate([np.array(NEAR_HALF, np.float64).astype(dtype), values, close])
+    a, b, c = (np.repeat(column.view(np.uint16), 2).view(np.uint32) for column in triples.T.copy())
+    texts = [
+        f"{name}.rn.{kind}x2 $0, $1, $2{third};"
+        for name, third in (("fma", ", $3"), ("mul", ""), ("add", ""), ("sub", ""))
+    ]
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, out: cute.Tensor):
+        i = cute.arch.thread_idx()[0]
+        for n, text in enumerate(texts):
+            operands = [a[i], b[i], c[i]] if n == 0 else [a[i], b[i]]
+            out[n, i] = cute.Uint32._make(asm(cute.Int32.mlir_type, operands, text, "=r" + ",r" * len(operands)))
+
+    out = np.zeros((4, len(triples)), np.uint32)
+    run(kernel, a, b, c, out, block=len(triples))
+
+    def exact(x, y, z):
+        if not np.isfinite([x, y, z]).all():
+            with np.errstate(all="ignore"):
+                return x * y + z
+        return Fraction(x) * Fraction(y) + Fraction(z)
+
+    for n in range(4):
+        for (x, y, z), bits in zip(triples.astype(np.float64).tolist(), out[n].tolist(), strict=True):
+            value = [exact(x, y, z), exact(x, y, 0.0), exact(x, 1.0, y), exact(x, 1.0, -y)][n]
+            assert bits >> 16 == bits & 0xFFFF
+            got = float(np.array(bits & 0xFFFF, np.uint16).view(dtype))
+            if isinstance(value, Fraction):
+                assert got == nearest(value, dtype), (kind, texts[n], x, y, z)
+            else:
+                assert got == value or (got != got and value != value), (kind, texts[n], x, y, z)
+
+
+def nearest(value, dtype):
+    """A rational number rounded to a float of 16 bits, to nearest even."""
+    precision, least, most = (8, -133, 127) if dtype != np.float16 else (11, -24, 15)
+    if not value:
+        return 0.0
+    exponent = math.frexp(value.numerator)[1] - math.frexp(value.denominator)[1]
+    exponent += (abs(value) >= Fraction(2) ** exponent) - (abs(value) < Fraction(2) ** (exponent - 1))
+    unit = Fraction(2) ** max(exponent - precision, least)
+    rounded = round(value / unit) * unit
+    return float(rounded) if abs(rounded) < Fraction(2) ** (most + 1) else math.copysign(math.inf, value)

@@ -148,10 +148,8 @@ def _float_operation(m: Machine, s: Statement, kind: str, values: list[ir.Value]
         raise Refused(f"rounding .{direction} of {kind}")
     if direction and name in _FLOAT_OPERATIONS:
         result = rounded(x, b, "fma" if name == "mad" else name, direction, type_, *values)
-    elif name in ("fma", "mad") and kind == "f16":  # as f32 it would be rounded twice
-        half = float_type("f16")
-        halves = [expanded(x, b, "arith.truncf", half, value) for value in values]
-        result = expanded(x, b, "arith.extf", type_, expanded(x, b, "math.fma", half, *halves))
+    elif (name in ("fma", "mad") and kind in ("f16", "bf16")) or (name == "mul" and kind == "bf16"):
+        result = _rounds_once(x, b, values)  # f32 holds other results as they are, or precisely enough
     elif name in _FLOAT_OPERATIONS:
         result = expanded(x, b, _FLOAT_OPERATIONS[name], type_, *values)
     elif name in ("min", "max"):
@@ -163,6 +161,35 @@ def _float_operation(m: Machine, s: Statement, kind: str, values: list[ir.Value]
     else:
         raise Refused(f"{name} of floats")
     return _limited(b, result, s)
+
+
+def _rounds_once(x: Expander, b: Builder, values: list[ir.Value]) -> ir.Value:
+    """Return a * b, or a * b + c, of 16-bit floats as an f32 that rounds to 16 bits as the exact result does: where
+    that lies between two f32, the odd one of them."""
+    wide = float_type("f64")
+    first, second, *rest = (expanded(x, b, "arith.extf", wide, value) for value in values)
+    total = product = b.binary("mulf", first, second)  # exact
+    lost: ir.Value | None = None
+    for addend in rest:
+        total = b.binary("addf", product, addend)
+        added = b.binary("subf", total, product)
+        lost = b.binary(
+            "addf", b.binary("subf", product, b.binary("subf", total, added)), b.binary("subf", addend, added)
+        )
+    near = expanded(x, b, "arith.truncf", values[0].type, total)
+    error = b.binary("subf", total, expanded(x, b, "arith.extf", wide, near))
+    error = error if lost is None else b.binary("addf", error, lost)
+    bits = b.value("arith.bitcast", int_type(32), (near,))
+    zero = _float_constant(b, wide, 0.0)
+    above, below = (
+        b.value("arith.cmpf", int_type(1), (error, zero), {"predicate": ir.IntegerAttr.get(int_type(64), number)})
+        for number in (_FLOAT_TESTS["gt"], _FLOAT_TESTS["lt"])
+    )
+    inexact_and_even = b.binary("andi", b.binary("ori", above, below), b.compare("eq", b.binary("andi", bits, 1), 0))
+    further = b.binary("xori", below, b.compare("sge", bits, 0))  # away from zero
+    step_ = b.select(further, b.const(int_type(32), 1), b.const(int_type(32), -1))
+    odd = b.binary("addi", bits, step_)
+    return b.value("arith.bitcast", values[0].type, (b.select(inexact_and_even, odd, bits),))
 
 
 def _integer_operation(b: Builder, s: Statement, kind: str, values: list[ir.Value]) -> ir.Value:
