@@ -134,7 +134,7 @@ def install(requirements: Sequence[str], folder: Path) -> None:
 def packages(folder: Path) -> Iterator[str]:
     """Yield the packages of an unpacked wheel that import `cutlass`."""
     for place in sorted(folder.iterdir()):
-        if (place / "__init__.py").exists() and modules(folder, place.name):
+        if place.is_dir() and modules(folder, place.name):
             yield place.name
 
 

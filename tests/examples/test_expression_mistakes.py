@@ -163,8 +163,8 @@ def test_a_name_of_another_module():
 
 def test_names_of_cuda_and_ptx():
     arch = kiln.cute.arch
-    with pytest.raises(AttributeError, match=r"no attribute 'mapa': write map_dsmem_ptr\("):
-        arch.mapa  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'syncthreads': write sync_threads\("):
+        arch.syncthreads  # noqa: B018
     for name, instead in arch._ELSEWHERE.items():
         assert not hasattr(arch, name)
         whole = re.findall(r"cute\.[\w.]+", instead) or [f"cute.arch.{instead.partition('(')[0]}"]

@@ -97,10 +97,10 @@ class DynamicIterator(Generic[T]):
         )
 
 
-def range_constexpr(*bounds: SupportsIndex, unroll_full: bool = True) -> builtins.range | list[int]:
+def range_constexpr(*bounds: SupportsIndex, unroll: int = -1, unroll_full: bool = True) -> builtins.range | list[int]:
     """Return a loop that Python runs while tracing: its body appears once for each item. Takes Python integers only.
 
-    There is nothing left to be unrolled; `unroll_full` is accepted for programs that say so.
+    There is nothing left to be unrolled; `unroll` and `unroll_full` are accepted for programs that say so.
     """
     for value in bounds:
         if type(value) is not int and not hasattr(value, "__index__"):

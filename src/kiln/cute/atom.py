@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .._support import lazy
 from .atoms.atom import *  # noqa: F403
 from .atoms.atom import Trait  # noqa: F401 - a name programs know
+from .atoms.mma import TiledMma  # noqa: F401
 
 if not TYPE_CHECKING:
     __getattr__ = lazy.names(__name__, {"make_atom": "."})

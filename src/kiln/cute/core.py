@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._support import lazy
-from .atoms.atom import ThrCopy  # noqa: F401 - its place until 4.6
-from .atoms.mma import ThrMma  # noqa: F401
+from .atoms.atom import ThrCopy, TiledCopy  # noqa: F401 - their place until 4.6
+from .atoms.mma import ThrMma, TiledMma  # noqa: F401
 from .host.addresses import *  # noqa: F403
 from .layout import *  # noqa: F403
 from .layout.composed_layout import ComposedLayout as _ComposedLayout  # noqa: F401 - a name programs know

@@ -106,6 +106,8 @@ def div(
     rounding: object = None,
     ftz: bool = False,
     *,
+    full: bool = False,
+    approx: bool = False,
     loc: object = None,
     ip: object = None,
 ) -> V:
@@ -117,6 +119,8 @@ def div(
         fastmath: assume that there are no NaN, infinities or signed zeros.
         rounding: how to round, in kernels, Float32 and Float64: to nearest even unless given.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+        full: the quotient may be off by 2 units in the last place; here it is not.
+        approx: likewise, and a divisor may have to be within 2^-126 to 2^126.
     """
     return _operator("div", x, y, fastmath, rounding)
 

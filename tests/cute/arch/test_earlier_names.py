@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import kiln
 from kiln import cute
 from kiln.cute import arch
 from kiln.cute.arch import nvvm_wrappers
@@ -43,4 +44,10 @@ def test_constants_and_other_places():
     assert {helpers.SMEM_CAPACITY["sm90"] for helpers in (ampere_helpers, hopper_helpers, blackwell_helpers)} == {
         227 << 10
     }
-    assert cute.core.ThrMma is ThrMma and nvvm_wrappers.mapa is arch.map_dsmem_ptr
+    assert cute.core.ThrMma is ThrMma and nvvm_wrappers.mapa is arch.mapa is arch.map_dsmem_ptr
+    assert (cute.core.TiledCopy, cute.core.TiledMma, cute.atom.TiledMma) == (
+        cute.TiledCopy,
+        cute.TiledMma,
+        cute.TiledMma,
+    )
+    assert kiln.range_constexpr(3, unroll=1) == [0, 1, 2]

@@ -46,7 +46,6 @@ from .warp import *
 from .words import *
 
 _ELSEWHERE = {
-    "mapa": "map_dsmem_ptr(pointer, block)",
     "__ldg": "x[i], an ordinary load",
     "ldg": "x[i], an ordinary load",
     "__syncthreads": "sync_threads()",
@@ -86,6 +85,7 @@ _ELSEWHERE = {
 _EARLIER = {
     "ProxyKind": ".nvvm_dialect",
     "SharedSpace": ".nvvm_dialect",
+    "mapa": ".nvvm_wrappers",
     "SM100_TMEM_CAPACITY_COLUMNS": ".earlier_names",
     "SM100_TMEM_MIN_ALLOC_COLUMNS": ".earlier_names",
 }
