@@ -128,11 +128,13 @@ class Tcgen05MMACollectorBBuffer(enum.Enum):
 
 
 class Tcgen05MMAScaleVecSize(enum.Enum):
-    """How many scale factors a row of K has in a tcgen05 MMA with block scales."""
+    """How many scale factors a row of K has in a tcgen05 MMA with block scales, or how many elements share one."""
 
     X1 = "x1"
     X2 = "x2"
     X4 = "x4"
+    BLOCK16 = "block16"
+    BLOCK32 = "block32"
 
 
 class WGMMAScaleIn(enum.IntEnum):
