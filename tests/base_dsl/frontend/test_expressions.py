@@ -7,7 +7,7 @@ import enum
 import pytest
 from differential import Programs
 
-from kiln import Boolean, Float32, Int32
+from kiln import Boolean, DSLWarning, Float32, Int32, cute
 
 case = Programs()
 
@@ -375,3 +375,21 @@ def sequences_are_compared_element_by_element(a, b):
     if pos == [0, 0] or (a, b) == [0, 0] or (a, 3) != (a, 3):
         found = 100
     return found
+
+
+def test_an_inverted_boolean_as_a_test_is_its_negation():
+    """As in CuTe DSL; Python's `~True` would hold, of which the user is warned."""
+
+    @cute.jit
+    def inverted(n: Int32) -> Int32:
+        large = n > 2
+        result = Int32(1)
+        if ~large:
+            result = Int32(2)
+        while ~large:
+            result += 10
+            large = result > 20
+        return result
+
+    with pytest.warns(DSLWarning, match="`~` of a Boolean is its negation"):
+        assert (inverted(3), inverted(2)) == (1, 22)

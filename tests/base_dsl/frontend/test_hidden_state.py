@@ -828,19 +828,6 @@ def truth_by_identity(n):
     return 1 if (n > 2) is True else 2
 
 
-@refused("`~` of a truth value")
-def inverted_truth_as_a_test(n):
-    return 1 if n > 0 and ~(n > 2) else 2
-
-
-@refused("`~` of a truth value")
-def inverted_truth_as_a_condition(n):
-    flag = n > 2
-    while ~flag:
-        flag = n > 0
-    return 1
-
-
 @case(0, 3)
 def inverted_number_as_a_test(n):
     return 1 if ~n else 2

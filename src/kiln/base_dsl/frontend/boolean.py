@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import runtime_error
+from ..diagnostics import frame_span, user_frame, warn_at
 from ..typing import Boolean, Numeric, as_numeric
 from .conditional import choose
 from .nodes import ONLY_TRUTH
@@ -37,13 +37,15 @@ def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
     return ast.copy_location(rw.hook("inverted", [node.operand]), node) if getattr(node, ONLY_TRUTH, False) else node
 
 
+_warned: dict[object, int] = {}
+
+
 def run_inverted(value: Any) -> Any:
-    """Return `~value` as a test: always true for Python's bool, the negation of a Boolean."""
-    if isinstance(value, Boolean) and tree.is_dynamic(value):
-        raise runtime_error(
-            "`~` of a truth value is a test here: Python's is true for True and for False, and that of a Boolean is its negation",
-            "write `not x`",
-        )
+    """Return `~value` as a test: always true for Python's bool, the negation of a Boolean, of which the user is warned."""
+    frame = user_frame()
+    if isinstance(value, Boolean) and tree.is_dynamic(value) and frame is not None:
+        text = "`~` of a Boolean is its negation, as a test too; of Python's True it would be true: write `not x`"
+        warn_at(frame_span(frame), text, _warned)
     return ~value
 
 
