@@ -132,6 +132,8 @@ class Parameters:
         """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""
         if hasattr(value, "value_type") and isinstance(annotation, type) and annotation not in _PYTHONS:
             return  # a pointer to what the annotation says, or with which the function makes it: CuTe DSL takes it
+        if hasattr(annotation, "value_type") and hasattr(value, "subview"):
+            return  # an array where a pointer is said: it is loaded, stored and indexed as one
         rules.check(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
             for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, value))):

@@ -293,6 +293,20 @@ def test_a_pointer_stands_for_what_it_points_to():
         wrong(ARRAY)
 
 
+def test_an_array_stands_for_a_pointer():
+    @cute.jit
+    def loaded(at: cute.Pointer):
+        return at[1]
+
+    @cute.jit
+    def outer(x: cute.Tensor):
+        return loaded(kiln.make_array_view(x))
+
+    assert outer(ARRAY) == ARRAY[1]
+    with pytest.raises(DSLUserCodeTypeError, match="takes Pointer and got"):
+        cute.jit(lambda x: loaded(x))(ARRAY)
+
+
 def test_elements_in_a_call_in_a_trace():
     @cute.jit
     def inner(pairs: list[tuple[Int32, Optional[Int32]]], rest: tuple[Int32, ...] = ()):  # noqa: UP045
