@@ -367,7 +367,7 @@ def test_a_type_is_registered_by_its_name():
     assert cute.register_jit_arg_adapter(python_type=kind)(adapter) is adapter
     registry = kiln.JitArgAdapterRegistry
     assert registry.get_registered_adapter(kind) is adapter
-    scoped = registry.register_jit_arg_adapter(kind, scope=registry.CUDA_DIALECT_SCOPE)(object())
+    scoped = registry.register_jit_arg_adapter(kind, scope="cuda")(object())
     assert cute.register_jit_arg_adapter(kind)(adapter) is adapter and registry.get_registered_adapter(kind) is scoped
 
     text = f"{__name__}.Elsewhere"
@@ -375,7 +375,7 @@ def test_a_type_is_registered_by_its_name():
     elsewhere = type("Elsewhere", (), {"__module__": __name__})
     assert registry.get_registered_adapter(type("Derived", (elsewhere,), {})) is lazy
     for kinds, options, rule in [
-        (text, {}, "takes a type, got"), (kind, {"lazy": True}, "name of a type"), (kind, {"scope": "s"}, "scope is 's'")
+        (text, {}, "takes a type, got"), (kind, {"lazy": True}, "name of a type"), (kind, {"scope": 1}, "scope is 1")
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=rule):
             cute.register_jit_arg_adapter(kinds, **options)

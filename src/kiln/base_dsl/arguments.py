@@ -325,7 +325,6 @@ class GroupNode(Node):
 _adapters: dict[object, Callable[..., object]] = {}
 _scoped_adapters: dict[object, Callable[..., object]] = {}
 """Those that were registered with a scope, which come first."""
-_SCOPE = "cuda_dialect"
 
 
 def register_jit_arg_adapter(
@@ -336,7 +335,7 @@ def register_jit_arg_adapter(
     Args:
         kinds: the types.
         python_type: one more type, as CuTe DSL names it.
-        scope: None, or `JitArgAdapterRegistry.CUDA_DIALECT_SCOPE`, whose adapters come before those without a scope.
+        scope: a name; adapters that have one come before those without.
         lazy: types are text, such as "torch.Tensor", and need not have been imported.
     """
     every = (*kinds, *((python_type,) if python_type is not None else ()))
@@ -344,8 +343,8 @@ def register_jit_arg_adapter(
         if not isinstance(kind, str if lazy else type):
             rule = 'the name of a type with its module, such as "torch.Tensor"' if lazy else "a type"
             raise type_error(f"register_jit_arg_adapter(lazy={lazy}) takes {rule}, got {kind!r}")
-    if scope not in (None, _SCOPE):
-        raise type_error(f"scope is {scope!r}", "None or JitArgAdapterRegistry.CUDA_DIALECT_SCOPE")
+    if not isinstance(scope, str | None):
+        raise type_error(f"scope is {scope!r}", "None or a name")
     adapters = _adapters if scope is None else _scoped_adapters
 
     def register(adapter: Any) -> Any:
@@ -358,7 +357,6 @@ def register_jit_arg_adapter(
 class JitArgAdapterRegistry:
     """The types of arguments that are wrapped before they cross into a compiled function, and what wraps them."""
 
-    CUDA_DIALECT_SCOPE = _SCOPE
     register_jit_arg_adapter = staticmethod(register_jit_arg_adapter)
 
     @staticmethod
