@@ -276,3 +276,14 @@ def test_tiles_with_domains_of_their_own():
     lengths, out = np.array([5, 0, 9, 2, 7], np.int32), np.zeros(5, np.int32)
     main(lengths, out)
     assert out.tolist() == [0 + 2 + 4 + 4, 0, 0, 0, 2 + 4 + 6 + 6]
+
+
+def test_a_task_that_runs_itself_is_refused():
+    """TaskManager would not call its method, and the task would do something else than it says."""
+
+    class Own(Rows):
+        def _run_task_body_persistent(self, context=None):
+            raise AssertionError
+
+    with pytest.raises(DSLBaseError, match=r"Own\._run_task_body_persistent would run the task in its own way"):
+        Own(1, src_resources=[], dst_resources=[], warp_idx=0, num_warps=1, schedule=None, name="own")

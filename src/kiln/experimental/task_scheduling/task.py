@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._support import lazy
-from ...base_dsl.diagnostics import DSLNotImplemented, type_error
+from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
 from ...base_dsl.typing import Boolean
 from ...cute import arch
 from .schedule_builder import Schedule
@@ -45,6 +45,14 @@ class Task:
             iket_profiling_stages,
             iket_profiling_resources,
         )  # for a tracer that Kiln does not have
+        for kind in type(self).__mro__[: type(self).__mro__.index(Task)]:
+            for method in vars(kind):
+                if method.startswith("_run_task_body"):
+                    raise error(
+                        DSLNotImplemented,
+                        f"{kind.__name__}.{method} would run the task in its own way, and TaskManager does not call it",
+                        hint="overrule init_variables, make_task_cache or the schedule",
+                    )
         if not isinstance(schedule, Schedule):
             raise type_error(
                 f"the schedule of task {name!r} is {type(schedule).__name__}", "call the @schedule function"
