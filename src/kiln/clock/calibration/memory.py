@@ -11,8 +11,6 @@ from ...cute import arch
 from .board import Board, Row, row
 
 THREADS = 512
-COLD = 1 << 16
-"""Rings of fewer links are followed once before, so that they are in the cache that has room for them."""
 VECTOR_BYTES = 16
 
 
@@ -39,7 +37,7 @@ class Chase:
             words[at] = data.toint() + 8 * after
             at = after
         address = Int64(data.toint())
-        for _ in range(links if links < COLD else 0):
+        for _ in range(links):
             address = self.next(address)
         began = arch.globaltimer()
         begun = arch.clock64()
@@ -101,13 +99,10 @@ class Stream:
                     held.fill(0)
                     x[None, places[part]].store(held.load())
             else:
-                loaded = [self.load(data, places[part]) for part in range_constexpr(self.in_flight)]
+                loaded = [x[None, places[part]].load() for part in range_constexpr(self.in_flight)]
                 for part in range_constexpr(self.in_flight):
                     if const_expr(self.what == "copy"):
-                        held = cute.make_rmem_tensor(4, Int32)
-                        for word in range_constexpr(4):
-                            held[word] = loaded[part][word]
-                        x[None, regions * size + places[part]].store(held.load())
+                        x[None, regions * size + places[part]].store(loaded[part])
                     else:
                         total += loaded[part][0] | loaded[part][1] | loaded[part][2] | loaded[part][3]
         times = cute.make_tensor(results, cute.make_layout(2 * 2048))
@@ -118,12 +113,6 @@ class Stream:
             times[2 * cta] = arch.clock64() - begun
             times[2 * cta + 1] = arch.globaltimer() - began
 
-    def load(self, data: cute.Pointer, place: Int32) -> tuple[Int32, ...]:
-        """Read a vector, past the L1 cache."""
-        address = Int64(data.toint()) + Int64(place) * VECTOR_BYTES
-        code = "ld.global.cg.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];"
-        return arch.inline_ptx(code, write_only_types=[Int32] * 4, read_only_args=[address])
-
 
 def measure(board: Board) -> Iterator[Row]:
     """Yield latencies in cycles and nanoseconds, and bytes of all SMs in a nanosecond."""
@@ -131,7 +120,7 @@ def measure(board: Board) -> Iterator[Row]:
         ("", "l1", 64, 16),
         (".cg", "l2", 4096, 32),
         (".cg", "l2, far apart", 1024, 2048),
-        (".cg", "dram", 1 << 20, 16),
+        (".cg", "dram", 8192, 16384),
     ):
         chase = cute.compile(Chase(modifier), board.results, board.data, 1, 1, 1, 0)
         links = min(links, board.data_bytes // (8 * stride))

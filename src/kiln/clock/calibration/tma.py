@@ -1,6 +1,6 @@
 """TMA loads and stores: latency, issue interval, and rates by box, depth of the ring, CTAs and where the data are.
 
-One warp of each CTA keeps `depth` stages of `copies` boxes in flight. A box has rows of 128 bytes, swizzled.
+One thread of each CTA keeps `depth` boxes in flight. A box has rows of 128 bytes, swizzled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ... import cute, utils
 from ...base_dsl.ranges import const_expr, range_constexpr
-from ...base_dsl.typing import Float16, Int32, Int64, Uint32
+from ...base_dsl.typing import Float16, Int32, Int64
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from .board import Board, Row, row
@@ -24,30 +24,22 @@ SMEM = 192 << 10
 class Ring:
     """A kernel that loads or stores boxes in a ring; the first CTA writes its cycles, and the nanoseconds of the first and last."""
 
-    def __init__(self, rows: int, depth: int, copies: int = 1, what: str = "load", cluster: int = 1) -> None:
+    def __init__(self, rows: int, depth: int, what: str = "load", cluster: int = 1) -> None:
         self.rows = rows
         self.depth = depth
-        self.copies = copies
         self.what = what
         self.cluster = cluster
 
     @cute.jit
     def __call__(
-        self,
-        results: cute.Pointer,
-        data: cute.Pointer,
-        boxes: Int32,
-        anywhere: Int32,
-        ctas: Int32,
-        loops: Int32,
-        stream: Int64,
+        self, results: cute.Pointer, data: cute.Pointer, boxes: Int32, ctas: Int32, loops: Int32, stream: Int64
     ):
-        """Copy `loops` stages for each CTA, of `boxes` boxes that lie side by side. `anywhere`: each launch from another one on."""
+        """Copy `loops` boxes for each CTA, the next of `boxes` boxes that lie side by side."""
         pointer = cute.recast_ptr(data, dtype=Float16)
         x = cute.make_tensor(pointer, cute.make_layout((boxes * self.rows, COLUMNS), stride=(COLUMNS, 1)))
         atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW128, Float16)
         tile = (self.rows // self.cluster, COLUMNS)
-        layout = cute.tile_to_shape(atom, (self.rows, COLUMNS, self.depth * self.copies), order=(0, 1, 2))
+        layout = cute.tile_to_shape(atom, (self.rows, COLUMNS, self.depth), order=(0, 1, 2))
         part = cute.tile_to_shape(atom, tile, order=(0, 1))
         if const_expr(self.what == "load"):
             is_shared = self.cluster > 1
@@ -56,7 +48,7 @@ class Ring:
             copy, view = cpasync.make_tiled_tma_atom(operation, x, whole, (self.rows, COLUMNS), self.cluster)
         else:
             copy, view = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), x, part, tile)
-        self.kernel(copy, view, layout, results, boxes, anywhere, loops).launch(
+        self.kernel(copy, view, layout, results, boxes, loops).launch(
             grid=(ctas, 1, 1), block=(32, 1, 1), cluster=(self.cluster, 1, 1), stream=stream
         )
 
@@ -68,7 +60,6 @@ class Ring:
         layout: cute.ComposedLayout,
         results: cute.Pointer,
         boxes: Int32,
-        anywhere: Int32,
         loops: Int32,
     ):
         smem = utils.SmemAllocator()
@@ -94,35 +85,38 @@ class Ring:
         )
         times = cute.make_tensor(results, cute.make_layout(2 + 2 * 1024))
         mask = Int32((1 << self.cluster) - 1)
-        first = cta // self.cluster * loops * self.copies
-        if anywhere > 0:
-            first += Int32(arch.globaltimer() >> 10) * 7919
-        place = Int32(Uint32(first) % Uint32(boxes))
         began = arch.globaltimer()
         begun = arch.clock64()
+        first = cta // self.cluster * loops
         if const_expr(self.what == "load"):
             for number in range(loops + self.depth):
                 stage = number % self.depth
+                phase = number // self.depth % 2
                 if number >= self.depth:
-                    arch.mbarrier_wait(full + stage, 1 - number // self.depth % 2)
+                    arch.mbarrier_wait(full + stage, 1 - phase)
                 if number < loops:
                     if lane == 0:
-                        arch.mbarrier_arrive_and_expect_tx(full + stage, self.copies * self.rows * ROW_BYTES)
-                    for part in range_constexpr(self.copies):
-                        target = to[None, stage * self.copies + part]
-                        if const_expr(self.cluster > 1):
-                            shared = mask.to(cute.Int16)
-                            cute.copy(copy, source[None, place], target, tma_bar_ptr=full + stage, mcast_mask=shared)
-                        else:
-                            cute.copy(copy, source[None, place], target, tma_bar_ptr=full + stage)
-                        place = place + 1 if place + 1 < boxes else Int32(0)
+                        arch.mbarrier_arrive_and_expect_tx(full + stage, self.rows * ROW_BYTES)
+                    if const_expr(self.cluster > 1):
+                        cute.copy(
+                            copy,
+                            source[None, (first + number) % boxes],
+                            to[None, stage],
+                            tma_bar_ptr=full + stage,
+                            mcast_mask=mask.to(cute.Int16),
+                        )
+                    else:
+                        cute.copy(
+                            copy, source[None, (first + number) % boxes], to[None, stage], tma_bar_ptr=full + stage
+                        )
         else:
             for number in range(loops):
-                for part in range_constexpr(self.copies):
-                    cute.copy(copy, to[None, number % self.depth * self.copies + part], source[None, place])
-                    place = place + 1 if place + 1 < boxes else Int32(0)
+                cute.copy(copy, to[None, number % self.depth], source[None, (first + number) % boxes])
                 arch.cp_async_bulk_commit_group()
-                arch.cp_async_bulk_wait_group(self.depth - 1, read=self.what == "store read")
+                if const_expr(self.what == "store read"):
+                    arch.cp_async_bulk_wait_group(self.depth - 1, read=True)
+                else:
+                    arch.cp_async_bulk_wait_group(self.depth - 1, read=False)
             arch.cp_async_bulk_wait_group(0, read=False)
         ended = arch.clock64()
         over = arch.globaltimer()
@@ -139,7 +133,6 @@ class Case(NamedTuple):
 
     rows: int
     depth: int
-    copies: int
     ctas: int
     in_l2: bool
     what: str = "load"
@@ -150,20 +143,21 @@ class Case(NamedTuple):
         place = "l2" if self.in_l2 else "dram"
         kib = self.rows * ROW_BYTES / 1024
         shared = f", multicast {self.cluster}" if self.cluster > 1 else ""
-        return f"tma {self.what} {self.copies} x {kib:g} KiB, depth {self.depth}{shared}, {self.ctas} ctas, {place}"
+        return f"tma {self.what} {kib:g} KiB x {self.depth}{shared}, {self.ctas} ctas, {place}"
 
 
 def cases(sms: int) -> list[Case]:
     """Return what is measured."""
     rings: list[Case] = []
     for rows in (8, 32, 64, 128, 256):
-        for depth, copies in ((1, 1), (2, 1), (4, 1), (4, 4), (8, 4)):
-            if rows * ROW_BYTES * depth * copies <= SMEM:
-                rings += [Case(rows, depth, copies, ctas, in_l2) for ctas in (1, 8, sms) for in_l2 in (True, False)]
+        for depth in (1, 2, 4, 8):
+            if rows * ROW_BYTES * depth <= SMEM:
+                rings += [Case(rows, depth, ctas, in_l2) for ctas in (1, 8, sms) for in_l2 in (True, False)]
     for rows in (32, 128):
-        rings += [Case(rows, 4, 1, ctas, True, what) for what in ("store", "store read") for ctas in (1, sms)]
-    for cluster in (2, 4):
-        rings += [Case(128, depth, 1, sms // cluster * cluster, True, "load", cluster) for depth in (2, 4)]
+        rings += [Case(rows, 4, ctas, True, what) for what in ("store", "store read") for ctas in (1, sms)]
+    rings += [
+        Case(128, depth, sms // cluster * cluster, True, "load", cluster) for cluster in (2, 4) for depth in (2, 4)
+    ]
     return rings
 
 
@@ -171,18 +165,15 @@ def measure(board: Board) -> Iterator[Row]:
     """Yield cycles and nanoseconds of a box, by the CTA that takes longest."""
     compiled: dict[tuple[object, ...], Callable[..., object]] = {}
     for case in cases(board.device.sm_count):
-        key = case.rows, case.depth, case.copies, case.what, case.cluster
+        key = case.rows, case.depth, case.what, case.cluster
         if key not in compiled:
             ring = Ring(*key)
-            compiled[key] = cute.compile(ring, board.results, board.data, 1, 0, case.cluster, 1, 0)
+            compiled[key] = cute.compile(ring, board.results, board.data, 1, case.cluster, 1, 0)
         box = case.rows * ROW_BYTES
         boxes = (board.device.l2_cache // 4 if case.in_l2 else board.data_bytes) // box
-        room = board.data_bytes // (2 * box * case.ctas * case.copies)
-        steps = 192 if case.in_l2 else max(24, min(256, room))
+        steps = 192 if case.in_l2 else max(16, min(256, board.data_bytes // (2 * box * case.ctas)))
         loops = (steps // 3, steps)
-        words = board.differences(
-            compiled[key], (board.data, boxes, int(not case.in_l2), case.ctas), 2 * case.ctas, loops
-        )
+        words = board.differences(compiled[key], (board.data, boxes, case.ctas), 2 * case.ctas, loops)
         for name, start in (("cycles", 0), ("ns", 1)):
             of_ctas = words[start::2]
-            yield row(f"{case.name} {name}", [max(values) / case.copies for values in zip(*of_ctas, strict=True)], name)
+            yield row(case.name + " " + name, [max(values) for values in zip(*of_ctas, strict=True)], name)
