@@ -60,6 +60,7 @@ ldmatrix ptr num layout * shape src_format
 mma_sp_sync a b c metadata selector
 load_ext addr * dtype count order scope cache_modifier evict l2_cache_hint
 store_ext val addr * order scope cache_modifier evict l2_cache_hint
+cvt_packfloat src src_c from_kind to_kind * rnd sat relu extract_hi
 cvt_packfloat_f32 src_a src_b src_c kind * rnd sat relu extract_hi
 match_sync thread_mask val kind
 barrier_cluster_arrive_aligned

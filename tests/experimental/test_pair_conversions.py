@@ -42,6 +42,10 @@ def of_pairs(x: cute.Tensor, out: cute.Tensor):
     first, second = prims.fma_packed_f32x2(x2, y2, sums, ftz=True)
     out[12, t] = prims.mov_b32(first)
     out[13, t] = prims.mov_b32(second)
+    # pairs of 8 bits in f16x2 again, from the lower and the upper half
+    eights = prims.cvt_packfloat_f32(high, low, 0x12340000, "e5m2x2")
+    out[14, t] = prims.cvt_packfloat(eights, 0, "e5m2x2", "f16x2")
+    out[15, t] = prims.cvt_packfloat(eights << 16, 0, prims.CVTPackFloat.E5M2X2, "f16x2", extract_hi=True)
 
 
 @cute.jit
@@ -70,7 +74,7 @@ def nearest(x, kind):
 
 def test_pairs_are_rounded_once():
     x = numbers()
-    out = np.zeros((14, 1024), np.int32)
+    out = np.zeros((16, 1024), np.int32)
     with kiln.target("cpu"):
         pairs(x, out)
     out = out.view(np.uint32)
@@ -94,12 +98,15 @@ def test_pairs_are_rounded_once():
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (rounded * rounded).view(np.uint16).astype(np.uint32)
     np.testing.assert_array_equal(out[11], squares[::2] | squares[1::2] << 16)
-    assert (out[12:] != 0).mean() > 0.9  # tests/targets/cpu/ptx/test_ptx_rounding.py compares the numbers
+    eights = nearest(x, ml_dtypes.float8_e5m2).astype(np.float16).view(np.uint16).astype(np.uint32)
+    for n in (14, 15):
+        np.testing.assert_array_equal(out[n], eights[::2] | eights[1::2] << 16)
+    assert (out[12:14] != 0).mean() > 0.9  # tests/targets/cpu/ptx/test_ptx_rounding.py compares the numbers
 
 
 @needs_ptxas
 def test_gpus_convert_them():
-    text = compile_for(pairs, numbers(), np.zeros((14, 1024), np.int32), arch="sm_100a").__ptx__
+    text = compile_for(pairs, numbers(), np.zeros((16, 1024), np.int32), arch="sm_100a").__ptx__
     for kind in KINDS:
         assert f"cvt.rn.satfinite.{kind}.f32" in text
     for part in ("cvt.rz.bf16x2.f32", "cvt.rn.relu.f16x2.f32", "cvt.rp.satfinite.ue8m0x2.f32"):
@@ -128,3 +135,21 @@ def test_conversions_that_do_not_exist_are_refused(match, operands):
 
     with kiln.target("cpu"), pytest.raises(DSLBaseError, match=match):
         main()
+
+
+def test_widening_that_does_not_exist_is_refused():
+    def refused(call, match):
+        @cute.kernel
+        def kernel():
+            call()
+
+        @cute.jit
+        def main():
+            kernel().launch(grid=1, block=1)
+
+        with kiln.target("cpu"), pytest.raises(DSLBaseError, match=match):
+            main()
+
+    refused(lambda: prims.cvt_packfloat(1, 0, "e5m2x2", "bf16x2"), "from e5m2x2 to bf16x2")
+    refused(lambda: prims.cvt_packfloat(1, 0, "f16x2", "f16x2"), "from f16x2 to f16x2")
+    refused(lambda: prims.cvt_packfloat(1, 0, "ue8m0x2", "bf16x2", relu=True), "ue8m0x2 with relu")

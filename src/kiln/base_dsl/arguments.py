@@ -343,7 +343,7 @@ def register_jit_arg_adapter(
         if not isinstance(kind, str if lazy else type):
             rule = 'the name of a type with its module, such as "torch.Tensor"' if lazy else "a type"
             raise type_error(f"register_jit_arg_adapter(lazy={lazy}) takes {rule}, got {kind!r}")
-    if not isinstance(scope, str | None):
+    if type(scope) not in (str, type(None)):
         raise type_error(f"scope is {scope!r}", "None or a name")
     adapters = _adapters if scope is None else _scoped_adapters
 

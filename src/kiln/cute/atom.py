@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .._support import lazy
 from .atoms.atom import *  # noqa: F403
-from .atoms.atom import Trait  # noqa: F401 - a name programs know
+from .atoms.atom import Trait as Trait  # noqa: PLC0414 - a name programs know
 from .atoms.mma import TiledMma  # noqa: F401
 
 if not TYPE_CHECKING:

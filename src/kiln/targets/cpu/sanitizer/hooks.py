@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ....base_dsl.target import value_bytes
 from ....dialects import nvgpu
@@ -44,7 +44,7 @@ _CHECKED_BY_DEFAULT = {
 def hooks_of(x: Expander, op: AnyOp) -> Hooks:
     """Return what the expansion of an operation adds to an instrumented build; nothing in a normal one."""
     if x.module.recorder is not None:
-        return x.module.recorder.hooks(x, op)
+        return cast("Hooks", x.module.recorder.hooks(x, op))  # it has the same methods
     return _NO_HOOKS if x.module.sanitizer is None else Hooks(x, op, x.module.sanitizer)
 
 
