@@ -10,6 +10,7 @@ from kiln import DSLRuntimeError, cute
 from kiln.base_dsl.target import target
 from kiln.clock import units
 from kiln.clock.calibration import instructions, wgmma
+from kiln.clock.sm import Rates
 from kiln.clock.units import Quantity, Units
 from kiln.hardware import sass, toolchain
 
@@ -67,3 +68,13 @@ def test_ptxas_keeps_what_is_measured():
             wgmma.Groups(wgmma.Kind(n=64), groups), results, 1, 1, 0, options="--gpu-arch sm_90a --keep-sass"
         )
         assert len(re.findall(r"HGMMA\.64x64x16", compiled.__sass__)) == 20
+
+
+def test_the_units_of_an_h200():
+    """WGMMA takes N / 2 cycles from N 64 on; rates follow from the file."""
+    h200 = units.of("H200")
+    rates = Rates.measured(h200)
+    assert [round(rates.mma(n, 16)) for n in (64, 72, 128, 256)] == [32, 36, 64, 128]
+    assert round(rates.mma_latency) == 72 and rates.wake < rates.arrive
+    with pytest.raises(DSLRuntimeError, match="no units of H300"):
+        units.of("H300")

@@ -22,6 +22,7 @@ from .walk import WGMMA_ENGINE, Map, Segment, anchor_of
 if TYPE_CHECKING:
     from ..hardware.sass import Code
     from .recording import Event, Launch, Warp
+    from .units import Units
 
 SUB_CORES = 4
 
@@ -51,6 +52,21 @@ class Rates:
     """From the launch of a CTA until its first instruction, and from its last until the next CTA's."""
     sector: float = 1.0
     """Cycles of the path to the L2 cache for a sector of 32 bytes that a warp reads or writes."""
+
+    @classmethod
+    def measured(cls, units: Units) -> Rates:
+        """Return the rates that a GPU's units say; those of copies are guesses still."""
+        rows = units.matching(r"wgmma f16 n(\d+) smem, groups of 4, wait 1")
+        mmas = {int(n): quantity.value for (n,), quantity in rows.items()}
+        arrive = units["mbarrier arrive, 1 warps"].value
+        return cls(
+            mma_rows=mmas,
+            mma_latency=units["wgmma f16 n256 smem, groups of 1, wait 0"].value - mmas[256],
+            arrive=arrive,
+            wake=units["hand over, mbarrier"].value - arrive,
+            barrier=units["sync_threads, 4 warps"].value,
+            cluster=units["cluster barrier, 2 ctas"].value,
+        )
 
     def mma(self, n: int, bits: int) -> float:
         """Return the cycles of an MMA whose K has 32 bytes."""

@@ -85,5 +85,14 @@ def loads(text: str, place: str = "a file of units") -> Units:
         raise error(DSLRuntimeError, f"{place} is not of the format {FORMAT}: {wrong}") from wrong
 
 
+def of(device: str) -> Units:
+    """Return the units of a GPU that the package has, by its name in the table of devices, such as "H200"."""
+    file = FOLDER / f"{device.lower().replace(' ', '_')}.json"
+    if not file.exists():
+        names = ", ".join(sorted(each.stem for each in FOLDER.glob("*.json")))
+        raise error(DSLRuntimeError, f"there are no units of {device}", hint=f"there are those of {names}")
+    return loads(file.read_text(), str(file))
+
+
 def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
