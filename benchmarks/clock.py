@@ -122,6 +122,8 @@ def report(only: str) -> None:
             predicted = predicted_us(call_of(row["kernel"], "cpu"), rates, row["mhz"])
             misses.append(predicted / row["us"] - 1)
             print(f"{row['kernel']:32} measured {row['us']:8.1f} us, predicted {predicted:8.1f} us, {misses[-1]:+.0%}")
+    if not misses:
+        sys.exit(f"no row's name has {only!r}")
     print(f"mean absolute error {statistics.mean(map(abs, misses)):.1%} of {len(misses)} rows")
 
 

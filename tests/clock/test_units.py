@@ -74,7 +74,7 @@ def test_the_units_of_an_h200():
     """WGMMA takes N / 2 cycles from N 64 on; rates follow from the file."""
     h200 = units.of("H200")
     rates = Rates.measured(h200)
-    assert [round(rates.mma(n, 16)) for n in (64, 72, 128, 256)] == [32, 36, 64, 128]
+    assert [round(rates.mma(n)) for n in (64, 72, 128, 256)] == [32, 36, 64, 128]
     assert round(rates.mma_latency) == 72 and rates.wake < rates.arrive
     with pytest.raises(DSLRuntimeError, match="no units of H300"):
         units.of("H300")

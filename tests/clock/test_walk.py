@@ -12,9 +12,9 @@ from nvidia_testing import needs_nvdisasm
 
 from kiln import cute
 from kiln.clock import sm, walk
-from kiln.clock.recording import Launch, Recording, WarpAccess
+from kiln.clock.recording import Event, Launch, Recording, Warp, WarpAccess
 from kiln.hardware import sass
-from kiln.targets.cpu.event_recorder import Kind
+from kiln.targets.cpu.event_recorder import EventSite, Kind
 from kiln.targets.nvidia import codegen
 
 pytestmark = needs_nvdisasm
@@ -78,10 +78,20 @@ def test_tensor_cores_bound_what_multiplies_alone():
     rates = sm.Rates(tma_latency=1.0, tma_issue=1.0, tma_bytes=1e6)
     prediction = sm.predict(launch, code, accesses, 1, 1, 1, rates)
     mmas = [event for warp in launch.warps for event in warp.events if event.site.kind is Kind.WGMMA]
-    on_a_core = len(mmas) / sm.SUB_CORES * rates.mma(int(mmas[0].site.detail.split()[0].split("=")[1]), 16)
+    on_a_core = len(mmas) / sm.SUB_CORES * rates.mma(int(mmas[0].site.detail.split()[0].split("=")[1]))
     busy = sum(engine.busy for engine in prediction.sm.tensor[0]) / sm.SUB_CORES
     assert math.isclose(busy, on_a_core)
     assert on_a_core < prediction.cycles
+
+
+def test_an_arrival_at_a_barrier_does_not_wait():
+    site = EventSite(Kind.BARRIER, "k", "barrier", "", None, ())
+    arrives, waits = (Event(site, 0xFFFFFFFF, (1, 64, mode)) for mode in (0, 1))
+    warps = [(0, Warp(0, 0, [arrives]), [(sm.Cost(10.0, {}), arrives)])]
+    warps.append((0, Warp(0, 1, [waits]), [(sm.Cost(1000.0, {}), waits)]))
+    simulated = sm.Sm(sm.Rates(start=0.0, barrier=25.0))
+    assert simulated.run(warps, 1, 1) == 1025.0
+    assert [state.done for state in simulated.states] == [10.0, 1025.0]
 
 
 def test_more_ctas_take_longer_and_resident_ones_overlap():

@@ -68,7 +68,7 @@ class Rates:
             cluster=units["cluster barrier, 2 ctas"].value,
         )
 
-    def mma(self, n: int, bits: int) -> float:
+    def mma(self, n: int) -> float:
         """Return the cycles of an MMA whose K has 32 bytes."""
         measured = sorted(self.mma_rows)
         for low, high in itertools.pairwise(measured):
@@ -381,10 +381,10 @@ class Sm:
         elif kind is Kind.BOX:
             self._box(now, state, event)
         elif kind is Kind.WGMMA:
-            n, bits = _shape(event.site.detail)
+            n = _mma_n(event.site.detail)
             core = self.tensor[state.cta[1]][state.warp.number % SUB_CORES]
             began = max(core.free, now)
-            state.open_mmas = core.serve(now, rates.mma(n, bits))
+            state.open_mmas = core.serve(now, rates.mma(n))
             self.marks.append((began, state.open_mmas, state.cta, 100 + state.warp.number % SUB_CORES, "mma"))
         elif kind is Kind.COMMIT:
             if values[0] == WGMMA_ENGINE:
@@ -472,7 +472,7 @@ class Sm:
         key = state.cta, number
         self.arrived[key] += 32
         go = lambda time: self._resume(now, time, state, "barrier")
-        waits = mode != 2
+        waits = mode == 1
         if waits:
             self.named[key].append(go)
         if self.arrived[key] >= (threads or self.live[state.cta]):
@@ -483,9 +483,10 @@ class Sm:
             self._next(now, state)
 
 
-def _shape(detail: str) -> tuple[int, int]:
+def _mma_n(detail: str) -> int:
     n = re.search(r"n=(\d+)", detail)
-    return int(n.group(1)) if n else 64, 16
+    assert n is not None, detail
+    return int(n.group(1))
 
 
 @dataclasses.dataclass(frozen=True)

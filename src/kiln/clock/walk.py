@@ -2,7 +2,7 @@
 
 Operations that copy, multiply, wait and arrive are *anchors*: ptxas may duplicate their code, but executes each as often as the program
 does, in the same order. A warp's recorded events choose a path from anchor to anchor; of several paths that fit, the shortest counts.
-Code without anchors is assumed to run once where it lies on the way, so loops without anchors are undercounted (`Walk.loops`).
+Code without anchors is assumed to run once where it lies on the way, so loops without anchors are undercounted.
 """
 
 from __future__ import annotations

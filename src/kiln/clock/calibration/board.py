@@ -55,11 +55,6 @@ class Board:
         """The pointer to the words that kernels read; zeros at first."""
         return pointer(self._data)
 
-    @property
-    def data_address(self) -> int:
-        """The address of `data`."""
-        return self._data
-
     def words(self, launch: Callable[[], object], count: int) -> list[int]:
         """Launch kernels, and return the words that they wrote."""
         driver.clear_memory(self._results, 8 * RESULTS)

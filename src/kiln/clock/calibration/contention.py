@@ -11,9 +11,10 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
 from .board import Board, Row, row
-from .tma import COLUMNS, ROW_BYTES
 
 LOOPS = (64, 320)
+COLUMNS = 64
+ROW_BYTES = 2 * COLUMNS
 BOX_ROWS = 128
 DEPTH = 4
 

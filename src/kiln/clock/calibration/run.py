@@ -17,17 +17,16 @@ from ..units import Quantity, Units
 if TYPE_CHECKING:
     from types import ModuleType
 
-MODULES = ("instructions", "barriers", "wgmma", "contention", "tma", "memory", "launches")
+MODULES = ("instructions", "barriers", "wgmma", "contention", "launches")
 """What is measured, in this order."""
-NEEDS = {"wgmma": 9, "contention": 9, "tma": 9}
-"""The generation that a module is for, or the first that it is for (`tma`)."""
+ONLY_FOR = {"wgmma": 9, "contention": 9}
+"""The generation that a module is for."""
 
 
 def modules(generation: int) -> Iterator[tuple[str, ModuleType]]:
     """Yield the modules that a generation of GPUs can run."""
     for name in MODULES:
-        needed = NEEDS.get(name)
-        if needed is None or generation == needed or (generation > needed and name == "tma"):
+        if ONLY_FOR.get(name, generation) == generation:
             yield name, importlib.import_module(f"{__package__}.{name}")
 
 

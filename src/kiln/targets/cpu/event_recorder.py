@@ -39,9 +39,8 @@ BOX_BYTES = events.box_bytes.symbol
 class Kind(enum.Enum):
     """What an event is. Its values are given in brackets."""
 
-    LAUNCH = "launch"
     BARRIER = "barrier"
-    """Arrival at a barrier [number, threads or 0 for all, 1 if it does not wait]; the cluster's has number 16."""
+    """Arrival at a barrier [number, threads or 0 for all, 1 if it waits]; the cluster's has number 16."""
     PASSED = "passed"
     """A barrier has been waited for [1 for the cluster's]."""
     MBARRIER_INIT = "mbarrier init"
@@ -73,8 +72,6 @@ class Kind(enum.Enum):
     ATOMIC = "atomic"
     """[address, bytes]"""
     DEPENDS = "launch dependency"
-    REGISTERS = "registers"
-    """[registers of a thread]"""
 
 
 @dataclasses.dataclass(frozen=True)
