@@ -1,4 +1,7 @@
-"""Times of calls: timers, statistics, measurements, comparisons; timing.py is the interface of CuTe programs."""
+"""Times of calls: timers, statistics, measurements, comparisons; timing.py is the interface of CuTe programs.
+
+trace_format.py has traces of what happens inside kernels.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,7 @@ if TYPE_CHECKING:  # what loads when it is first used
     from . import statistics as statistics
     from . import timers as timers
     from . import timing as timing
+    from . import trace_format as trace_format
     from .comparison import Comparison as Comparison
     from .comparison import Pace as Pace
     from .comparison import compare as compare
@@ -35,5 +39,5 @@ if not TYPE_CHECKING:
             ),
             **dict.fromkeys(("Comparison", "Pace", "compare", "paces"), ".comparison"),
         },
-        ("statistics", "timers", "clocks", "timing", "measurement", "comparison"),
+        ("statistics", "timers", "clocks", "timing", "measurement", "comparison", "trace_format"),
     )
