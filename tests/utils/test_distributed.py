@@ -58,7 +58,8 @@ def test_atomic_add():
 def test_multicast_memory():
     @cute.kernel
     def kernel(x: cute.Tensor):
-        distributed.multimem_red_add1(x.iterator, order="release", scope="sys")
+        distributed.multimem_red_release_sys_add1(x.iterator)
+        distributed.multimem_red_relaxed_gpu_add1(x.iterator)
         halves = distributed.multimem_ld_reduce(x.iterator, dtype=kiln.Float16, num_elements=8)
         distributed.multimem_st(x.iterator, *halves)
         distributed.multimem_st_4xb32(x.iterator, *distributed.multimem_ld_reduce_4xf32(x.iterator))
@@ -76,7 +77,7 @@ def test_multicast_memory():
 
     x = cute.runtime.make_fake_compact_tensor(kiln.Int32, (64,), assumed_align=16)
     ptx = cute.compile(launch, x, target="nvidia", options="--gpu-arch sm_100a").__ptx__
-    assert "multimem.red.release.sys.global.add.u32" in ptx
+    assert "multimem.red.release.sys.global.add.u32" in ptx and "multimem.red.relaxed.gpu.global.add.u32" in ptx
     assert "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2 {" in ptx
     assert "multimem.st.relaxed.sys.global.v4.f32" in ptx
     for kind in (".v4.f32", ".acc::f16.v4.e4m3x4", ".acc::f32.v2.bf16x2", ".f32"):

@@ -81,6 +81,10 @@ class Node:
         """Return what makes of an element in a call's tuple what it was in the one that was compiled for; None: as it is."""
         return None
 
+    def view(self) -> Callable[[object], object] | None:
+        """Return what makes of an argument of a compiled function what it takes it for; None: it stays as it is."""
+        return None
+
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         """Return the argument as the traced function sees it."""
         raise NotImplementedError

@@ -88,6 +88,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
             for name, node in zip(names, nodes, strict=True)
             if not isinstance(node, StaticNode) and (adapt := node.adapter()) is not None
         }
+        self._views = {name: view for name, node in zip(names, nodes, strict=True) if (view := node.view()) is not None}
         annotation = source.parameters.annotation
         self.passed: list[str] = [
             name
@@ -160,6 +161,9 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
             for name, adapt in self._adapters.items():
                 if name in arguments:
                     arguments[name] = adapt(arguments[name])
+        for name, view in self._views.items():
+            if name in arguments:
+                arguments[name] = view(arguments[name])
         absent = [name for name, value in self.static.items() if value is None]
         argument_nodes = self.parameters.nodes(self.source.dsl, arguments, takes_none=absent)
         nodes = dict(zip(arguments, argument_nodes, strict=True))

@@ -38,6 +38,8 @@ __all__ = [
     "multimem_ld_reduce_16xe4m3",
     "multimem_ld_reduce_16xe5m2",
     "multimem_red_add1",
+    "multimem_red_relaxed_gpu_add1",
+    "multimem_red_release_sys_add1",
     "multimem_st",
     "multimem_st_1xb32",
     "multimem_st_2xb32",
@@ -79,6 +81,16 @@ def multimem_red_add1(lock_ptr: Any, *, order: str, scope: str, loc: object = No
     arch.inline_ptx(
         f"multimem.red.{order}.{scope}.global.add.u32 [{{$r0}}], {{$r1}};", read_only_args=[lock_ptr.toint(), Int32(1)]
     )
+
+
+def multimem_red_relaxed_gpu_add1(lock_ptr: object, *, loc: object = None, ip: object = None) -> None:
+    """Add 1 to a lock in multicast memory: on every GPU, with relaxed order in the scope of one."""
+    multimem_red_add1(lock_ptr, order="relaxed", scope="gpu")
+
+
+def multimem_red_release_sys_add1(lock_ptr: object, *, loc: object = None, ip: object = None) -> None:
+    """Add 1 to a lock in multicast memory: on every GPU, after what this thread wrote before is seen by all of them."""
+    multimem_red_add1(lock_ptr, order="release", scope="sys")
 
 
 @DSL.jit

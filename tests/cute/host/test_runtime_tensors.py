@@ -327,6 +327,24 @@ def test_pointers_from_python():
         compiled(make_ptr(kiln.Float32, ctypes.addressof(memory)), from_dlpack(out))
 
 
+def test_a_tensor_is_a_pointer_where_code_was_compiled_for_one():
+    source, out = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+
+    @cute.jit
+    def f(p: cute.Pointer, out: cute.Tensor):
+        out.store(cute.make_tensor(p, 4).load())
+
+    compiled = cute.compile(f, make_ptr(kiln.Float32, 0, assumed_align=4), from_dlpack(out))
+    for _ in range(3):  # Python takes the first call, native code may take others
+        out[:] = -1
+        compiled(from_dlpack(source), from_dlpack(out))
+        assert out.tolist() == [0, 1, 2, 3]
+    with pytest.raises(kiln.DSLUserCodeValueError, match="'p'.*its type or memory differs"):
+        compiled(from_dlpack(source.astype(np.int32)), from_dlpack(out))
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="argument 'p' of f takes Pointer and got a RuntimeTensor"):
+        f(from_dlpack(source), from_dlpack(out))
+
+
 torch = pytest.importorskip("torch")
 
 

@@ -273,6 +273,56 @@ def test_operands_of_a_tiled_mma(operand, blocks):
     assert found["info"].smem_layout is shared
 
 
+@pytest.mark.parametrize(
+    ("layout", "shared", "tile", "box", "values"),
+    [
+        (cute.make_layout((32768,)), cute.make_layout(16384), (16384,), (256,), 256),
+        (cute.make_layout((32768,)), cute.make_layout(1536), (1536,), (256,), 256),
+        (cute.make_layout((32768,)), cute.make_layout(272), (272,), (136,), 136),
+        (cute.make_layout((512, 1024), stride=(1024, 1)), cute.make_layout((8, 512), stride=(512, 1)), (8, 512), (256, 1), 256),
+        (k_major(1024, 256), smem(Kind.K_SW128, Float16, (512, 64)), (512, 64), (64, 256, 1), 64 * 256),
+    ],
+    ids=["one mode", "not a power of two", "parts of 16 bytes", "columns", "rows"],
+)  # fmt: skip
+def test_tiles_longer_than_a_box_take_several(layout, shared, tile, box, values):
+    facts, _, _, _ = made(Float16, layout, shared, tile)
+    assert (facts.box, facts.values) == (box, values)
+
+
+@pytest.mark.parametrize("tile", [256, 1536, 16384])
+def test_a_long_tile_is_copied_whole(tile):
+    @cute.kernel
+    def kernel(load: cute.CopyAtom, source: cute.Tensor, target: cute.Tensor):
+        allocator = utils.SmemAllocator()
+        barrier = allocator.allocate_array(kiln.Int64, 1)
+        shared = allocator.allocate_tensor(Float32, cute.make_layout(tile), 128)
+        tidx = cute.arch.thread_idx()[0]
+        if tidx == 0:
+            cute.arch.mbarrier_init(barrier, 1)
+        cute.arch.sync_threads()
+        part = cute.local_tile(source, (tile,), (1,))
+        ours, theirs = cpasync.tma_partition(
+            load, 0, cute.make_layout(1), cute.group_modes(shared, 0, 1), cute.group_modes(part, 0, 1)
+        )
+        if tidx == 0:
+            cute.arch.mbarrier_arrive_and_expect_tx(barrier, tile * 4)
+        cute.copy(load, theirs, ours, tma_bar_ptr=barrier)
+        cute.arch.mbarrier_wait(barrier, 0)
+        for number in range(tidx, tile, 32):
+            target[number] = shared[number]
+
+    @cute.jit
+    def host(source: cute.Tensor, target: cute.Tensor):
+        load, coordinates = cpasync.make_tiled_tma_atom(LOAD, source, cute.make_layout(tile), (tile,))
+        kernel(load, coordinates, target).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+    source = np.arange(3 * tile, dtype=np.float32)
+    target = np.zeros(tile, np.float32)
+    with kiln.target("cpu"):
+        host(from_dlpack(source, assumed_align=16), from_dlpack(target, assumed_align=16))
+    assert np.array_equal(target, source[tile : 2 * tile])
+
+
 def operand_atom(mma):
     @cute.jit
     def host(p: cute.Pointer):
@@ -284,8 +334,12 @@ def operand_atom(mma):
 
 REFUSED = {
     "box": (
-        lambda: made(Float16, cute.make_layout((512, 1024), stride=(1024, 1)), cute.make_layout((8, 512), stride=(512, 1)), (8, 512)),
-        r"a box has at most 256 elements in each mode, and mode 0 of \(512, 8\) has 512",
+        lambda: made(Float16, cute.make_layout((512, 1028), stride=(1028, 1)), cute.make_layout((8, 514), stride=(514, 1)), (8, 514)),
+        r"a box has at most 256 elements in each mode, and mode 0 of \(514, 8\) has 514",
+    ),
+    "box of a multicast": (
+        lambda: made(Float16, cute.make_layout((512, 1024), stride=(1024, 1)), cute.make_layout((8, 512), stride=(512, 1)), (8, 512), 2, MULTICAST),
+        r"a box has at most 256 elements in each mode, and mode 0 of \(512, 4\) has 512",
     ),
     "rows": (
         lambda: made(Float16, cute.make_layout((512, 1024), stride=(1024, 1)), cute.make_layout((8, 4), stride=(4, 1)), (8, 4)),

@@ -310,7 +310,7 @@ def test_the_command(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     for arguments, why in (
         (["-e", mma, "-o", "mma.tex"], "pictures of tensor memory are SVG"),
-        (["(4096,64):(64,1)", "--tma", "(512,64)"], "a box has at most 256 elements in each mode"),
+        (["(4096,514):(514,1)", "--tma", "(64,514)"], "a box has at most 256 elements in each mode"),
         (["(512,256):(256,1)", "--tma", "(64,32)", "--dtype", "Half"], "name 'Half'"),
         (["(512,256):(256,1)", "--tma", "(64,32)", "-o", "map.tex"], "are SVG"),
     ):

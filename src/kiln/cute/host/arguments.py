@@ -147,6 +147,10 @@ class PointerNode(Node):
         kind, space, alignment = self.key
         return lambda value: RuntimePointer(kind, value, space, alignment) if type(value) is int else value
 
+    def view(self) -> Callable[[object], object] | None:
+        """A tensor is a pointer to its first element."""
+        return lambda value: value.iterator if isinstance(value, runtime.RuntimeTensor) else value
+
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return Pointer(next(values), *self.key)
 

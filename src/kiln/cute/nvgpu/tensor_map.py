@@ -176,7 +176,10 @@ def describe(
     ratio = (wide // gcd(wide, narrow), narrow // gcd(wide, narrow))
     plain, swizzle = taken_apart(smem_layout, tile, tensor)
     kind = swizzle_kind(swizzle, tensor)
-    groups = _merged(_run(tensor, plain, tile), tensor, ratio, SWIZZLES[kind] * 8 // SHARED_BITS[element])
+    run = _run(tensor, plain, tile)
+    if multicast == 1 and not by_rows:
+        run = _within_box(run, ratio, tensor)
+    groups = _merged(run, tensor, ratio, SWIZZLES[kind] * 8 // SHARED_BITS[element])
     inside = {mode for group in groups for mode, _ in group}
     for mode, (s, d) in enumerate(zip(*_flat(tensor.layout), strict=True)):
         if mode not in inside and not is_one(s) and not is_zero(d):
@@ -269,6 +272,19 @@ def _run(tensor: TracedTensor, smem: Layout, tile: Layout) -> list[tuple[int, in
             "take a layout in shared memory of the tensor's major mode; mark_layout_dynamic(leading_dim=...) keeps that stride static",
         )
     return modes
+
+
+def _within_box(run: list[tuple[int, int]], ratio: tuple[int, int], tensor: TracedTensor) -> list[tuple[int, int]]:
+    """Return a run that ends in a mode of which a box takes not all elements: the greatest part that it can."""
+    for place, (mode, extent) in enumerate(run):
+        # the elements of the map's first mode, and those of the tensor's
+        over, under = ratio if place == 0 else (1, 1)
+        if extent * over // under <= BOX:
+            continue
+        step = 8 * _UNIT // gcd(8 * _UNIT, element_bits(tensor.element_type)) if place == 0 else 1
+        fits = [part for part in range(step, BOX * under // over + 1, step) if extent % part == 0]
+        return [*run[:place], (mode, fits[-1])] if fits else run
+    return run
 
 
 def _numbered(shape: object) -> dict[tuple[int, ...], int]:
