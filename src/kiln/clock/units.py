@@ -20,6 +20,11 @@ MEASURED = "measured"
 """The source of a quantity that was measured by `kiln.clock.calibration`."""
 
 
+def at(mhz: float) -> str:
+    """Return what follows the name of a quantity that was measured at another clock than the others."""
+    return f" at {mhz:.0f} MHz"
+
+
 @dataclasses.dataclass(frozen=True)
 class Quantity:
     """A time or rate: its value, and the least and most that it may be."""
