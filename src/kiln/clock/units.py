@@ -21,7 +21,7 @@ MEASURED = "measured"
 
 
 def at(mhz: float) -> str:
-    """Return what follows the name of a quantity that was measured at another clock than the others."""
+    """Return the suffix of quantities that were measured at another clock than the others."""
     return f" at {mhz:.0f} MHz"
 
 

@@ -105,7 +105,7 @@ def measure(board: Board) -> Iterator[Row]:
     """Yield megahertz."""
     compiled = cute.compile(Duty(), board.results, 1, 0, 0, 1, 0)
     for name, ctas, random, pause in CASES:
-        loops = tuple(each * 1000 // (1000 + pause) for each in LOOPS)
+        loops = (LOOPS[0] * 1000 // (1000 + pause), LOOPS[1] * 1000 // (1000 + pause))
         arguments = ctas or board.device.sm_count, random, pause
         cycles, ns = board.differences(compiled, arguments, 2, loops)
         yield row(f"clock under wgmma, {name}", [1000 * a / b for a, b in zip(cycles, ns, strict=True)], "MHz")
