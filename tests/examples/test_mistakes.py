@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-import traceback
-import warnings
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from said_by_programs import said_by
 
 import kiln
-from kiln.base_dsl import uncaught
 from kiln.base_dsl.numeric import scalar
 
 PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
@@ -39,28 +36,6 @@ def mistakes() -> list[Mistake]:
 MISTAKES = mistakes()
 
 
-def said_by(mistake: Mistake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a program as a file, and return the text of its warnings and of the traceback that a terminal shows."""
-    file = folder / f"{mistake.name}.py"
-    file.write_text(mistake.program)
-    module = ModuleType(mistake.name)
-    monkeypatch.setitem(sys.modules, mistake.name, module)
-    with warnings.catch_warnings(record=True) as caught, kiln.target("cpu"):
-        warnings.simplefilter("always")
-        try:
-            exec(compile(mistake.program, str(file), "exec"), module.__dict__)
-        except Exception as failure:
-            uncaught.clean(failure)
-            shown = traceback.format_exception(failure)
-            if sys.version_info < (3, 11):
-                shown += [f"{text}\n" for text in getattr(failure, "__notes__", ())]
-        else:
-            shown = []
-    for warning in caught:
-        shown.append(warnings.formatwarning(warning.message, warning.category, warning.filename, warning.lineno))
-    return "".join(shown).replace(f"{folder}/", "")
-
-
 def _without_threads(text: str) -> str:
     """Return the text without the threads it names, and how many: they depend on the schedule."""
     return re.sub(r"thread (\d+|\(.*?\))|\(\d+ times\)", "thread", text)
@@ -75,7 +50,7 @@ def test_what_is_said(mistake, tmp_path, monkeypatch):
     monkeypatch.setenv("KILN_CHECKS", "first")
     monkeypatch.setenv("KILN_CPU_OPT", "0")
     monkeypatch.setattr(scalar, "_printed", [])
-    said = said_by(mistake, tmp_path, monkeypatch)
+    said = said_by(mistake.name, mistake.program, tmp_path)
     assert PACKAGE not in said
     if mistake.expected == [NOTHING]:
         assert said == ""

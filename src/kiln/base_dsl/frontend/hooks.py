@@ -9,7 +9,7 @@ from .. import tree
 from ..diagnostics import runtime_error, type_error
 from ..numeric.text import joined
 from ..ranges import Range
-from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, raise_, while_
+from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, raise_, trace_only, while_
 from .carry import Scope
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ class Hooks:
     builtin = staticmethod(builtin_calls.dynamic_form)
     quantifier = staticmethod(builtin_calls.run_quantifier)
     joined = staticmethod(joined)
+    binds_global = staticmethod(trace_only.binds_global)
+    sets_global = staticmethod(trace_only.sets_global)
+    changes_global = staticmethod(trace_only.changes_global)
+    drawn = staticmethod(trace_only.drawn)
 
     def __init__(self, constructs: list[Construct], result: Callable[[Any], Any] | None = None) -> None:
         self._constructs = constructs

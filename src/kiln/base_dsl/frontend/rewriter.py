@@ -28,6 +28,7 @@ from . import (
     raise_,
     rewrite_cache,
     source,
+    trace_only,
     while_,
 )
 from .construct import Construct, FunctionFacts
@@ -324,6 +325,12 @@ class Rewriter:
                 for name in _assigned_names(inner):
                     facts.assigned.setdefault(name, []).append(self.span(inner))
 
+    def is_global(self, name: str) -> bool:
+        """Return whether a name is one of the function's module, or a builtin."""
+        if self.typed or not self._scopes:
+            return False
+        return name not in (self._scopes[-1].locals or ()) and name not in self._enclosing_names()
+
     def _enclosing_names(self) -> set[str]:
         names: set[str] = set()
         for outer in self._scopes[:-1]:
@@ -367,6 +374,9 @@ class Rewriter:
             if state.depth:
                 self.refuse(stmt, "`global` inside a branch or loop is not supported", "return the value instead")
             return [stmt]
+        checks: list[ast.stmt] = []
+        if isinstance(stmt, (ast.Assign, ast.AugAssign, ast.Delete)):
+            checks = trace_only.rewrite_stores(self, stmt, self._scopes[-1].global_names)
         if isinstance(stmt, ast.Match):
             stmt.subject = ast.copy_location(self.hook("static_subject", [stmt.subject]), stmt.subject)
         for field in nodes.FIELDS[type(stmt)]:
@@ -377,7 +387,7 @@ class Rewriter:
                 setattr(stmt, field, [self._part(v) for v in value])
             elif isinstance(value, ast.AST):
                 setattr(stmt, field, self._part(value))
-        return [stmt]
+        return [*checks, stmt]
 
     def _loop(self, stmt: Loop) -> list[ast.stmt]:
         flags = self._scopes[-1].loop_flags
@@ -580,6 +590,8 @@ class _Expressions(nodes.Transformer):
         if isinstance(node.func, ast.Name) and node.func.id in ("bool", "Boolean"):
             for argument in node.args:
                 mark_test(argument)
+        if not self.inner_scopes:
+            trace_only.rewrite_call(self.rewriter, node)
         self.generic_visit(node)
         return builtin_calls.rewrite(self.rewriter, node)
 

@@ -18,7 +18,7 @@ from typing import Any
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import runtime_error, type_error
-from ...base_dsl.typing import Int64, NumericMeta
+from ...base_dsl.typing import Boolean, Int64, NumericMeta
 from ...base_dsl.user_op import extract_mlir_values, new_from_mlir_values
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
@@ -279,6 +279,8 @@ class Array:
     def _at(self, index: object, write: bool) -> tuple[Any, int | None]:
         """Return the pointer to what an index names and the count of a slice; the view that is left, for a row."""
         coord = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(c, (bool, Boolean)) for c in coord):
+            raise type_error(f"{self} is indexed by a Boolean", "an index is an integer; Int32(condition) is 0 or 1")
         last = coord[-1]
         modes = len(self._shape or (1,))
         if any(map(_is_whole, coord)) or (len(coord) < modes and not isinstance(last, slice)):

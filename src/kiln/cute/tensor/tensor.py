@@ -10,7 +10,7 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error, value_error
 from ...base_dsl.numeric import emit, host
-from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric, NumericMeta
 from ...hardware.limits import LOCAL_MEMORY, REGISTERS_PER_THREAD
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
@@ -533,7 +533,11 @@ def _as_coordinate(coord: Any, layout: object, wide: bool) -> Any:
         width = type(coord).width
         if width >= 64 or (width == 32 and not wide):
             return coord
+        if width == 1:
+            raise _mask(coord)
         return (Int64 if wide else Int32)(coord)
+    if isinstance(coord, (bool, Boolean)) or getattr(coord, "dtype", None) is Boolean:
+        raise _mask(coord)
     if isinstance(coord, Integer):
         return int(coord)
     if isinstance(coord, slice) or coord is Ellipsis:
@@ -545,11 +549,18 @@ def _as_coordinate(coord: Any, layout: object, wide: bool) -> Any:
         raise type_error(
             f"a tensor is indexed by {type(coord).__name__}", "an index is an integer: i // 2, or Int32(...)"
         )
-    if isinstance(coord, (bool, float, Numeric)) or not hasattr(coord, "__index__"):
+    if isinstance(coord, (float, Numeric)) or not hasattr(coord, "__index__"):
         raise type_error(
             f"a tensor is indexed by {type(coord).__name__}", "an index is an integer, None or a tuple of those"
         )
     return int(coord.__index__())
+
+
+def _mask(coord: object) -> Exception:
+    return type_error(
+        f"a tensor is indexed by a {type(coord).__name__}: there are no masks",
+        "write `if x[i] > 0:`, or choose a value: `x[i] if x[i] > 0 else 0.0`; Int32(condition) is 0 or 1",
+    )
 
 
 def _as_layout(layout: object) -> Any:

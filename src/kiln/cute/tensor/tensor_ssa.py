@@ -234,7 +234,7 @@ class TensorSSA:
             coord = tuple(coord)
         if isinstance(coord, slice) or (isinstance(coord, tuple) and any(isinstance(c, slice) for c in coord)):
             return self._range(coord if isinstance(coord, tuple) else (coord,))
-        if isinstance(coord, (float, bool)) or coord is Ellipsis:
+        if isinstance(coord, (float, bool, Boolean)) or coord is Ellipsis:
             raise type_error(f"a vector is indexed by {type(coord).__name__}", "write None for a whole mode")
         layout = make_layout(self._shape)
         if has_underscore(coord):
