@@ -48,6 +48,12 @@ def state_field(expansion: Expansion, b: Builder, name: str) -> ir.Value:
     return b.byte_gep(state_address(expansion, b), _offset(State, name))
 
 
+def object_field(expansion: Expansion, b: Builder, argument: int, name: str) -> ir.Value:
+    """Return the address of a field of what the detector knows of an argument of the kernel."""
+    place = _offset(State, "objects") + argument * ctypes.sizeof(Object)
+    return b.byte_gep(state_address(expansion, b), place + _offset(Object, name))
+
+
 def _offset(kind: type[ctypes.Structure], name: str) -> int:
     return getattr(kind, name).offset
 

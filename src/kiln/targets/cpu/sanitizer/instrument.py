@@ -25,7 +25,7 @@ from ..launch import prints, static_smem
 from ..loop_iterations import LoopIterations, loops_around
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
-from . import detector, inline, numeric, swizzles, undefined
+from . import detector, inline, loop_bounds, numeric, swizzles, undefined
 from .origins import MOST_MERGES, assigned_name, is_only_printed, is_uniform, location_name, register_arrays
 from .program_memory import (
     AccessedMemory,
@@ -193,6 +193,8 @@ class Instrumentation(ReportFacts):
         """Let the scheduler run a kernel even if nothing in it waits, unless its threads never synchronize."""
         facts = self.facts[x.function.name]
         state = x.function
+        if self.plain:
+            facts.checks = loop_bounds.hoist(x, facts.checks, facts.written)
         if "numeric" in self.kinds:
             numeric.watch(self, x)
         elif "memory" in self.kinds or self.plain:
