@@ -19,7 +19,7 @@ from drawing import Picture, save
 import kiln
 import kiln.cute as cute
 from kiln import Float16, Float32
-from kiln.cute.kernel_ranges import RangeTrace
+from kiln.cute.kernel_trace import KernelTrace
 from kiln.cute.nvgpu import warp
 from kiln.cute.pictures.draw import layout_svg, tv_svg
 from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
@@ -230,15 +230,17 @@ def timeline(name: str) -> Picture:
     x = np.zeros((6, 32), np.float32)
     p = Picture(720, 230, alt(name))
     for k, count in enumerate((1, 3)):
-        with kiln.target("cpu"), RangeTrace() as trace:
+        with kiln.target("cpu"), KernelTrace("ranges") as recorded:
             relay(x, x.copy(), count)
+        (trace,) = recorded.traces()
+        ranges = [event for event in trace.events if event.kind == "range"]
         top = 14 + k * 112
         p.text(10, top, f"{count} stage{'s' * (count > 1)}", anchor="start", bold=True)
         for warp_number, who in enumerate(("producer", "consumer")):
             y = top + 16 + warp_number * 36
             p.text(10, y + 14, who, anchor="start", size=12)
             p.line(84, y + 14, 710, y + 14)
-        begins = sorted((event.time, event.warp, event.name) for event in trace.events() if event.begins)
+        begins = sorted((event.begin, trace.tracks[event.track].warp, event.name) for event in ranges)
         for place, (_, warp_number, what) in enumerate(begins):
             y = top + 16 + warp_number * 36
             row = sum(own == warp_number for _, own, _ in begins[:place])

@@ -277,6 +277,11 @@ def _replace(field: str, value: str, kind: str, ordinal: int = 0, pointer: str =
     )
 
 
+_TRACE = (
+    "address = 1048576 : i64, warps = 1 : i32, warp_bytes = 128 : i64, chunk_bytes = 64 : i64, entries = 7 : i32, "
+    "lane = {} : i32, blocks = array<i32: 0>"
+)
+
 EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "cute.thread_idx": _index("thread_idx"),
     "cute.block_idx": _index("block_idx"),
@@ -625,6 +630,20 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "cute_nvgpu.nanosleep": (
         _op("cute_nvgpu.nanosleep", "%n", "i32"), {_op("cute_nvgpu.nanosleep", "%w", "i64"): "expected 'i32'"}
     ),
+    "cute_nvgpu.trace_mark": (
+        _op("cute_nvgpu.trace_mark", "%n", "i32", attributes='event = "load", phase = "begin", kind = "range"'),
+        {
+            _op("cute_nvgpu.trace_mark", attributes='event = "load", phase = "now", kind = "range"'): 'has the phase "now": it is one of begin',
+            _op("cute_nvgpu.trace_mark", attributes='event = "", phase = "begin", kind = "range"'): "has no name, and is a 'begin'",
+            _op("cute_nvgpu.trace_mark", "%n, %n", "i32, i32", attributes='event = "load", phase = "begin", kind = "range"'):
+            "has 2 payloads: at most one",
+        },
+    ),
+    "cute_nvgpu.trace_start": (
+        _op("cute_nvgpu.trace_start", attributes=_TRACE.format(-1)),
+        {_op("cute_nvgpu.trace_start", attributes=_TRACE.format(32)): "has the lane 32: it is one of 0 to 31"},
+    ),
+    "cute_nvgpu.trace_stop": (_op("cute_nvgpu.trace_stop"), {_op("cute_nvgpu.trace_stop", "%n", "i32"): "expects exactly 0 operands"}),
     "cute_nvgpu.set_max_register": (
         _op("cute_nvgpu.set_max_register", attributes='count = 232 : i32, action = "inc"'),
         {_op("cute_nvgpu.set_max_register", attributes='count = 30 : i32, action = "inc"'): "is to 30 registers: a multiple of 8"},

@@ -29,7 +29,7 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-from . import settings
+from . import kernel_trace, settings
 from .cache_folder import directory, is_ours, say_once
 from .compiler import watchers
 from .diagnostics import Span
@@ -79,7 +79,7 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
             watcher.finished(entry, executable)
         return executable
     keeps_files = settings.kept() or (options and options.kept()) or settings.get("CUTE_DSL_PRINT_IR")
-    if keeps_files:
+    if keeps_files or kernel_trace.request() is not None:
         return target.compile(module, entry, options)
     return load_or_build(
         lambda: key(target, module, entry, options),

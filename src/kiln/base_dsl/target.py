@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._support import fork_safe
 from .._support.gc_pause import gc_paused
-from . import guards, sanitizing, settings
+from . import guards, kernel_trace, sanitizing, settings
 from .bindings import ir
 from .diagnostics import DSLRuntimeError
 from .guards import NOTHING, Guard
@@ -204,7 +204,7 @@ def target_key() -> str:
                 break
         else:
             return target_name()  # asked at every call: without a call of its own
-    parts = [target_name(), ",".join(sanitizing.kinds())]
+    parts = [target_name(), ",".join(sanitizing.kinds()), kernel_trace.key()]
     parts += [os.environ.get(name.decode(), "") for name in settings.CODE_VARIABLES]
     return "+".join(parts).rstrip("+")
 

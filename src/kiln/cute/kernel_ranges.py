@@ -1,153 +1,83 @@
-"""Ranges inside kernels: `with cute.testing.range("load"): ...` records when each warp began and ended its body.
+"""Ranges and moments that programs mark in kernels: `with cute.testing.range("load"): ...`.
 
-They compile to nothing, except while a `RangeTrace` is open: then the first thread of each warp writes time and place
-to its warp's ring buffer in global memory, from which the trace reads them.
-
-    with RangeTrace() as trace:
-        main(x, y)  # must not have been called before: it would keep the code without ranges
-    trace.events()
+They compile to nothing, except while a trace is open (`KernelTrace`, `kiln profile --prof-type trace`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import struct
-from collections.abc import Iterator
-from typing import NamedTuple
 
+from ..base_dsl import kernel_trace
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLRuntimeError, type_error
-from ..base_dsl.ranges import const_expr
-from ..base_dsl.target import get_target
-from ..base_dsl.typing import Constexpr, Int32, Int64
-from ..hardware import driver
-from . import arch
-from .host.addresses import make_ptr
-from .layout.layout import make_layout
-from .program.dsl import DSL
-from .tensor.tensor import make_tensor
-from .typing import AddressSpace
-
-WARPS = 4096
-"""The number of warps that are recorded, the first of the grid."""
-EVENTS = 128
-"""The number of beginnings and ends that a warp's ring buffer holds, the last ones."""
-_WORDS = 4
-_HEADER = 32 << 10
-_SIZE = _HEADER + WARPS * EVENTS * _WORDS * 8
+from ..base_dsl.diagnostics import type_error, value_error
+from ..base_dsl.typing import Boolean, Float, Float32, Float64, Int32, Int64, Integer, Numeric, Uint32, Uint64
+from ..dialects.nvgpu.trace import trace_mark
+from ..mlir import ir
 
 
-class RangeEvent(NamedTuple):
-    """The beginning or end of a range. `time` is in SM cycles (CPU: earlier marks), `nanoseconds` the GPU's clock."""
+class _Range(contextlib.AbstractContextManager[None]):
+    """A range around what a `with` statement contains."""
 
-    name: str
-    begins: bool
-    block: int
-    """The number of the CTA in the grid, x running fastest."""
-    warp: int
-    """The number of the warp in its CTA."""
-    time: int
-    nanoseconds: int
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-
-class RangeTrace:
-    """Lets kernels that are compiled while it is open record their ranges. The buffer lives as long as this object."""
-
-    def __init__(self) -> None:
-        self.on_host: bool = get_target().on_host
-        self.names: list[str] = []
-        self.lost: int = 0
-        """The events that later ones of the same warp replaced; known once events were read."""
-        self._memory = ctypes.create_string_buffer(_SIZE + 16) if self.on_host else None
-        self._address = ctypes.c_uint64()
-
-    def __enter__(self) -> RangeTrace:
-        global _open
-        if _open is not None:
-            raise DSLRuntimeError("a trace of ranges is open already")
-        if self._memory is not None:
-            self._address.value = -(-ctypes.addressof(self._memory) // 16) * 16
-        else:
-            driver.ensure_context()
-            driver.call("cuMemAlloc_v2", ctypes.byref(self._address), ctypes.c_size_t(_SIZE))
-            driver.clear_memory(self._address.value, _SIZE)
-        _open = self
-        return self
+    def __enter__(self) -> None:
+        add_mark(self.name, "begin")
 
     def __exit__(self, *_: object) -> None:
-        global _open
-        _open = None
-
-    def __del__(self) -> None:
-        if self._memory is None and self._address.value:
-            driver.function("cuMemFree_v2")(self._address)
-
-    @property
-    def address(self) -> int:
-        """The address of the ring buffers."""
-        return self._address.value
-
-    def code(self, name: str, ends: bool) -> int:
-        """Return the code that is written for a mark."""
-        if name not in self.names:
-            self.names.append(name)
-        return 2 * self.names.index(name) + ends
-
-    def events(self) -> list[RangeEvent]:
-        """Return all recorded events, warp by warp, in order."""
-        if self._memory is not None:
-            data = ctypes.string_at(self.address, _SIZE)
-        else:
-            driver.call("cuCtxSynchronize")
-            data = driver.read_memory(self.address, _SIZE)
-        events_so_far: list[RangeEvent] = []
-        self.lost = 0
-        for slot, count in enumerate(struct.unpack_from(f"<{WARPS}i", data)):
-            self.lost += max(0, count - EVENTS)
-            for number in range(max(0, count - EVENTS), count):
-                where = _HEADER + 8 * _WORDS * (slot * EVENTS + number % EVENTS)
-                time, nanoseconds, code, place = struct.unpack_from("<4q", data, where)
-                name = self.names[code // 2]
-                events_so_far.append(RangeEvent(name, not code % 2, place >> 32, place & 0xFFFFFFFF, time, nanoseconds))
-        return events_so_far
+        add_mark(self.name, "end")
 
 
-_open: RangeTrace | None = None
-
-
-@contextlib.contextmanager
-def kernel_range(name: str) -> Iterator[None]:
+def kernel_range(name: str) -> contextlib.AbstractContextManager[None]:
     """Record the body as a range of this name in a trace (`kiln profile --prof-type trace`); otherwise do nothing."""
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name:
         raise type_error(f'range() takes a name, got {name!r}: write range("load")')
-    trace = _open
-    if trace is None or tracing.current() is None:
-        yield
+    return _Range(name)
+
+
+def is_recording() -> bool:
+    """Return whether marks in the kernel that is being traced are to be recorded."""
+    return kernel_trace.request() is not None and tracing.current() is not None
+
+
+def add_mark(name: str, phase: str, payload: object = None, token: bool = False) -> None:
+    """Mark a place of a kernel, if a trace is open: `phase` is `begin`, `end` or `moment`."""
+    if not is_recording():
         return
-    _mark(trace.address, trace.code(name, False), trace.on_host)
-    yield
-    _mark(trace.address, trace.code(name, True), trace.on_host)
+    kind = "mark" if phase == "moment" else "range"
+    number, values = _payload(payload)
+    trace_mark(*values, event=name, phase=phase, kind=kind, token=token, number=number or None)
 
 
-@DSL.jit
-def _mark(address: Constexpr, code: Constexpr, on_host: Constexpr) -> None:
-    x, y, z = arch.thread_idx()
-    width, height, depth = arch.block_dim()
-    thread = x + width * (y + height * z)
-    column, row, layer = arch.block_idx()
-    columns, rows, _ = arch.grid_dim()
-    block = column + columns * (row + rows * layer)
-    slot = block * ((width * height * depth + 31) // 32) + thread // 32
-    if thread % 32 == 0 and slot < WARPS:
-        counts = make_ptr(Int32, Int64(address), AddressSpace.gmem, assumed_align=4)
-        # On the CPU target the marks of all warps are counted, which makes their order the time.
-        time = Int64(arch.atomic_add(counts + WARPS, Int32(1))) if const_expr(on_host) else arch.clock64()
-        nanoseconds = Int64(0) if const_expr(on_host) else arch.globaltimer()
-        place = slot * EVENTS + arch.atomic_add(counts + slot, Int32(1)) % EVENTS
-        rings = make_ptr(Int64, Int64(address + _HEADER), AddressSpace.gmem, assumed_align=8)
-        entry = make_tensor(rings + place * _WORDS, make_layout(_WORDS))
-        entry[0] = time
-        entry[1] = nanoseconds
-        entry[2] = Int64(code)
-        entry[3] = Int64(block) * (1 << 32) + Int64(thread // 32)
+_INT32 = range(-(1 << 31), 1 << 32)
+
+
+def _payload(payload: object) -> tuple[str, list[ir.Value]]:
+    """Return the type of a payload and its value as an integer of 32 or 64 bits; nothing if there is none."""
+    if payload is None:
+        return "", []
+    if isinstance(payload, bool):
+        payload = Boolean(payload)
+    elif isinstance(payload, int):
+        if payload not in _INT32:
+            raise value_error(f"the payload {payload} has more than 32 bits", f"write Int64({payload})")
+        payload = Int32(payload if payload < 1 << 31 else payload - (1 << 32))
+    elif isinstance(payload, float):
+        payload = Float32(payload)
+    assert isinstance(payload, Numeric)
+    return _words(payload)
+
+
+def _words(payload: Numeric) -> tuple[str, list[ir.Value]]:
+    kind = type(payload)
+    wide = kind.width > 32
+    if isinstance(payload, Float):
+        value = (Float64 if wide else Float32)(payload).ir_value()
+        type_ = ir.IntegerType.get_signless(64 if wide else 32, value.context)
+        return f"f{64 if wide else 32}", [tracing.emit_value("arith.bitcast", type_, (value,))]
+    if isinstance(payload, Boolean):
+        return "i1", [Int32(payload).ir_value()]
+    assert isinstance(payload, Integer)
+    if type(payload).signed:
+        return ("i64", [Int64(payload).ir_value()]) if wide else ("i32", [Int32(payload).ir_value()])
+    return ("u64", [Uint64(payload).ir_value()]) if wide else ("u32", [Uint32(payload).ir_value()])

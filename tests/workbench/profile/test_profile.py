@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kiln import workbench as wb
-from kiln.cute.kernel_ranges import RangeEvent
 from kiln.hardware import driver, toolchain
+from kiln.measure import trace_format
 from kiln.workbench.bench import cli as bench
 from kiln.workbench.core import command_line
 from kiln.workbench.core.records import journal_of
@@ -435,31 +435,8 @@ def test_the_time_line_of_an_export_is_summed_up(tmp_path, capsys):
     assert "busy for 7.0 of 10.0 us (70 %); 2 gaps" in printed and "call: cuLaunchKernelEx" in printed
 
 
-def test_ranges_become_a_time_line_and_a_table():
-    def event(name, begins, time, block=0, warp=0, at=0):
-        return RangeEvent(name, begins, block, warp, time, at)
-
-    events = [
-        event("lost", False, 1), event("tile", True, 10), event("load", True, 12), event("load", False, 20), event("tile", False, 30),
-        event("tile", True, 40), event("tile", True, 5000, block=1, at=7), event("tile", False, 5006, block=1, at=8),
-    ]  # fmt: skip
-    found = kernel_ranges.spans(events)
-    assert [(span.name, span.block, span.end - span.start) for span in found] == [
-        ("load", 0, 8),
-        ("tile", 0, 20),
-        ("tile", 1, 6),
-    ]
-    assert kernel_ranges.summary(found)[0] == {"name": "tile", "count": 2, "total": 26, "median": 13, "longest": 20}
-    shown = [each for each in kernel_ranges.chrome(found, on_host=False)["traceEvents"] if each["ph"] == "X"]
-    assert [(each["pid"], each["name"], each["ts"], each["dur"]) for each in shown] == [
-        (0, "tile", 0, 20), (0, "load", 2, 8), (1, "tile", 7, 6),
-    ]  # fmt: skip
-    counted = kernel_ranges.chrome(found, on_host=True)["traceEvents"]
-    assert [each["ts"] for each in counted if each["ph"] == "X"] == [10, 12, 5000]
-
-
 @pytest.mark.usefixtures("inline")
-def test_a_trace_is_written_for_perfetto(case, capsys):
+def test_a_trace_is_written_for_perfetto_and_for_programs(case, capsys):
     case.write_text(
         TRANSPOSE.replace(
             "    cute.arch.sync_threads()", '    with cute.testing.range("[wait]"):\n        cute.arch.sync_threads()'
@@ -467,12 +444,32 @@ def test_a_trace_is_written_for_perfetto(case, capsys):
     )
     assert profile.main([str(case), "--target", "cpu", "--prof-type", "trace"]) == 0
     printed = capsys.readouterr().out
-    assert "ui.perfetto.dev" in printed and "[wait]" in printed and "median steps" in printed
-    (path,) = (case.parent / ".kiln" / "profiles").glob("transposed-*.trace.json")
-    assert [each["name"] for each in json.loads(path.read_text())["traceEvents"]] == ["process_name", "[wait]"]
+    assert "ui.perfetto.dev" in printed and "[wait]" in printed and "median steps" in printed and "barrier" in printed
+    folder = case.parent / ".kiln" / "profiles"
+    (path,) = folder.glob("transposed-*.trace.json")
+    shown = json.loads(path.read_text())["traceEvents"]
+    assert {each["name"] for each in shown if each["ph"] == "X"} == {"warp", "[wait]", "barrier"}
+    (own,) = folder.glob("transposed-*.kiln.json")
+    (trace,) = trace_format.loads(own.read_text())
+    assert {event.kind for event in trace.events} == {"run", "range", "wait"}
+    assert profile.main(["--read", str(own)]) == 0
+    assert "[wait]" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("inline")
-def test_a_kernel_without_ranges_cannot_be_traced(case, capsys):
-    assert profile.main([str(case), "--target", "cpu", "--prof-type", "trace"]) == 2
+def test_a_trace_has_what_was_asked_for(case, capsys):
+    words = ["--target", "cpu", "--prof-type", "trace", "--trace=all", "--trace-ctas=1,0", "--trace-marks=8"]
+    assert profile.main([str(case), *words]) == 0
+    (own,) = (case.parent / ".kiln" / "profiles").glob("transposed-*.kiln.json")
+    (trace,) = trace_format.loads(own.read_text())
+    assert {track.block for track in trace.tracks} <= {0, 1}
+    capsys.readouterr()
+    assert profile.main([str(case), "--target", "cpu", "--prof-type", "trace", "--trace-ctas=3-1"]) == 2
+    assert "'3-1' is no number and no range such as 0-7" in capsys.readouterr().err
+    assert kernel_ranges.blocks_of("0-2, 131,1") == (0, 1, 2, 131)
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_kernel_without_ranges_has_no_trace_of_them(case, capsys):
+    assert profile.main([str(case), "--target", "cpu", "--prof-type", "trace", "--trace=ranges"]) == 2
     assert "has no range in its kernels" in capsys.readouterr().err

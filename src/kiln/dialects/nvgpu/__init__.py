@@ -18,6 +18,7 @@ from . import (
     sync,
     tcgen05,
     tma,
+    trace,
     units,
     warp,
     wgmma,
@@ -38,6 +39,7 @@ UNITS = (
     launch_control,
     units,
     control,
+    trace,
     launch,
 )
 OPERATIONS = tuple(CuteNvgpu.operations)  # pyright: ignore[reportAttributeAccessIssue]
@@ -58,6 +60,7 @@ __all__ = [
     "sync",
     "tcgen05",
     "tma",
+    "trace",
     "units",
     "warp",
     "wgmma",

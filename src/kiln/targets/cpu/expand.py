@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ...dialects.declaration import OpView
     from .access_counter import AccessCounter
     from .event_recorder import EventRecorder
+    from .ops.trace import Recording
     from .sanitizer.instrument import Instrumentation
 
 INDICES: dict[type[OpView], str] = {
@@ -70,6 +71,8 @@ class FunctionState(host.FunctionState):
     """The CTAs that its tcgen05 instructions work for: 1 or 2, or 0 if it has none."""
     adds_floats: bool = False
     """Whether its blocks may add floating point numbers in global memory, whose result depends on the order."""
+    recording: Recording | None = None
+    """Where marks of a trace go, in a kernel that is compiled for one."""
     spins: bool = False
     """Whether it spins on memory: the blocks of a launch should then be resident together."""
 

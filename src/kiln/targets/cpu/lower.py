@@ -32,6 +32,7 @@ from .ops import (
     sync,
     tcgen05,
     tma,
+    trace,
     warp,
     wgmma,
 )
@@ -54,6 +55,7 @@ _KERNELS = combined(
     tcgen05.HANDLERS,
     launch_control.HANDLERS,
     control.HANDLERS,
+    trace.HANDLERS,
     llvm_operations.HANDLERS,
 )
 HANDLERS = combined(Handlers(host.HANDLERS | cute.OVERRIDES), _KERNELS)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import cache, sanitizing, settings
+from ...base_dsl import cache, kernel_trace, sanitizing, settings
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLWarning
@@ -149,6 +149,11 @@ class CpuTarget(Target):
         artifacts = Artifacts()
         source = cache.clone_module(module)  # 0.5 us per operation; rendering it costs 10
         artifacts.add("mlir", source.operation.get_asm)
+        if (request := kernel_trace.request()) is not None:
+            from ..lowering.marks import mark_kernels
+
+            arch = current.architecture(compilation.options, self)
+            compilation.run("marks", lambda module: mark_kernels(module, request, arch, on_host=True))
         text, expansion = lower(compilation, current.architecture(compilation.options, self), sanitizing.kinds())
         artifacts.add("mlir_lowered", module.operation.get_asm)
         compilation.dump("llvm", "ll", lambda: text)
@@ -183,6 +188,8 @@ class CpuTarget(Target):
         """Let some calls of an executable run a build that checks bounds and unset shared memory."""
         chosen = options or CompileOptions()
         mode = chosen.checks if chosen.is_set("checks") or sanitizing.checks() else "never"
+        if kernel_trace.request() is not None:
+            mode = "never"  # a checked build would make no marks
         if mode == "never" or executable.instrumented or not find(source.operation, (cute.Launch.OPERATION_NAME,)):
             return
         from . import checks

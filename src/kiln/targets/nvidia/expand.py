@@ -29,6 +29,7 @@ from .passes.smem_allocation import place_smem
 from .registers import Registers
 
 if TYPE_CHECKING:
+    from .ops.trace import Recording
     from .ops.wgmma import PendingWgmma
 
 _SPACES = {"gmem": 1, "smem": 3, "tmem": 6, "rmem": 0, "generic": 0}
@@ -162,6 +163,8 @@ class Expander(lowering.Expander):
     registers: Registers = dataclasses.field(default_factory=Registers)
     pending: list[PendingWgmma] = dataclasses.field(default_factory=list)
     """WGMMAs that become one piece of inline PTX with the next one."""
+    recording: Recording | None = None
+    """Where marks of a trace go, in a kernel that is compiled for one."""
     _shared: dict[Any, ir.Value] = dataclasses.field(default_factory=dict)
     """Constants at the start of the function."""
 

@@ -39,6 +39,7 @@ from .ops import (
     sync,
     tcgen05,
     tma,
+    trace,
     warp,
     wgmma,
 )
@@ -71,6 +72,7 @@ HANDLERS = combined(
     tcgen05.HANDLERS,
     launch_control.HANDLERS,
     control.HANDLERS,
+    trace.HANDLERS,
     printed(nvgpu.OPERATIONS),
 )
 """How the NVIDIA target expands operations."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._support import stack_guard
-from ...base_dsl import cache
+from ...base_dsl import cache, kernel_trace
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError
@@ -212,6 +212,10 @@ class NvidiaTarget(Target):
         artifacts.add("mlir", source.get_asm)
         artifacts.add("mlir_located", lambda: source.get_asm(enable_debug_info=True))
         arch = current.architecture(compilation.options, self)
+        if (request := kernel_trace.request()) is not None:
+            from ..lowering.marks import mark_kernels
+
+            compilation.run("marks", lambda module: mark_kernels(module, request, arch))
         with compilation.stage("limits"):
             needs = check_limits(module, arch)
         with compilation.stage("kernel-outlining"):

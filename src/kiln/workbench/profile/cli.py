@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl import kernel_trace
 from ...hardware import current, devices
 from ..bench import cli as bench
 from ..core import command_line, worker_case
@@ -37,10 +38,11 @@ PROF_TYPES = {
     "annotation": "the time, with NVTX ranges for a profiler that watches",
     "ncu": "counters and stalls by line, by Nsight Compute",
     "nsys": "the timeline of host and GPU, by Nsight Systems",
-    "trace": "ranges inside the kernel (`cute.testing.range`), as a file for Perfetto",
+    "trace": "what its warps wait for and do, and ranges that it names, as files for Perfetto and for programs",
     "static": "what the machine code tells: needs no GPU",
 }
 TIMEOUT = 300.0
+_DEFAULT_TRACE = kernel_ranges.Choices()
 COUNTING_TIMEOUT = 20.0
 """Seconds for counting accesses on the CPU target; a profile does not wait longer."""
 
@@ -97,7 +99,14 @@ def make_parser() -> argparse.ArgumentParser:
     flag(parser, "--check", "verify the kernel first")
     option(parser, "--kernel NAME", "show only kernels with this in their name", default="")
     option(parser, "--lines N", "how many source lines to show (10)", type=int, default=10)
-    reports = "show a report of ncu (.ncu-rep) or an export of nsys (.sqlite) instead of profiling"
+    levels = "what --prof-type trace marks: ranges of the program, what threads wait for, or all that it does (waits)"
+    option(parser, "--trace LEVEL", levels, choices=kernel_trace.LEVELS, default="waits")
+    option(parser, "--trace-ctas LIST", "the CTAs that it records, such as 0-7,131 (0-7)", default="0-7")
+    option(parser, "--trace-marks N", "how many marks it keeps of a warp (4096)", type=int, default=4096)
+    option(parser, "--trace-lane N", "the lane of a warp that makes marks (the elected one)", type=int)
+    reports = (
+        "show a report of ncu (.ncu-rep), an export of nsys (.sqlite) or a trace (.kiln.json) instead of profiling"
+    )
     option(parser, "--read FILE", reports, action="append")
     return parser
 
@@ -110,7 +119,16 @@ def _verified(where: str, args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    own = {"--prof-type", "--prof_type", "--lines", "--kernel"}
+    own = {
+        "--prof-type",
+        "--prof_type",
+        "--lines",
+        "--kernel",
+        "--trace",
+        "--trace-ctas",
+        "--trace-marks",
+        "--trace-lane",
+    }
     words = []
     skip = False
     for word in args.words:
@@ -129,11 +147,20 @@ def _one(where: str, args: argparse.Namespace, runner: Runner) -> Profile:
     (problem,) = command_line.problems(args, case)[:1]
     chosen = command_line.config(args, case, problem)
     with command_line.progress(None, f"profiling {case.name}", args.quiet):
-        return profile(case, problem, args.prof_type, config=chosen, seed=args.seed, runner=runner)
+        return profile(
+            case, problem, args.prof_type, config=chosen, seed=args.seed, runner=runner, traced=_traced(args)
+        )
+
+
+def _traced(args: argparse.Namespace) -> kernel_ranges.Choices:
+    blocks = kernel_ranges.blocks_of(args.trace_ctas)
+    return kernel_ranges.Choices(args.trace, blocks, args.trace_marks, args.trace_lane)
 
 
 def read(path: str) -> Profile:
-    """Read a report of ncu, or an export of nsys."""
+    """Read a report of ncu, an export of nsys, or a trace."""
+    if path.endswith(kernel_ranges.OWN):
+        return kernel_ranges.read(path)
     if Path(path).suffix == ".sqlite":
         return nsys.read(path)
     try:
@@ -154,11 +181,12 @@ def profile(
     seed: int = 0,
     runner: Runner | None = None,
     timeout: float = TIMEOUT,
+    traced: kernel_ranges.Choices = _DEFAULT_TRACE,
 ) -> Profile:
     """Profile one call of a Case. What this machine cannot do becomes a static profile, whose `missing` says why.
 
     A kernel that does not compile, crashes or hangs gives a profile without kernels, whose `failed` says what
-    happened.
+    happened. `traced` is what the type `trace` records.
     """
     if prof_type not in PROF_TYPES:
         raise ContractError(f"no prof_type {prof_type!r}; there are: {', '.join(PROF_TYPES)}")
@@ -169,7 +197,7 @@ def profile(
     own = runner if runner is not None else Local(jobs=1, timeout=timeout)
     status = None
     try:
-        result = _profile(case, prof_type, job, own, timeout)
+        result = _profile(case, prof_type, job, own, timeout, traced)
     except _Failed as failure:
         status = failure.outcome.status
         result = Profile(prof_type, case.name, [], failed=str(failure))
@@ -179,15 +207,17 @@ def profile(
     return _recorded(case, fields, config, prof_type, result, status or ("skipped" if result.missing else "ok"))
 
 
-def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, timeout: float) -> Profile:
+def _profile(
+    case: Case, prof_type: str, job: dict[str, Any], runner: Runner, timeout: float, choices: kernel_ranges.Choices
+) -> Profile:
     missing = ""
     report = _folder(case) / f"{case.name}-{_short_key(job)}"
     try:
         if prof_type == "trace":
             path = kernel_ranges.file_for(report)
-            tracing = {"CUTE_DSL_DISABLE_FILE_CACHING": "1"}  # the code contains the address of this trace's buffer
-            tracing |= ncu.ON_GPU if command_line.on_gpu() else {}
-            traced = Job(f"{_JOBS}:trace", {**job, "path": str(path)}, needs_gpu=command_line.on_gpu(), env=tracing)
+            env = ncu.ON_GPU if command_line.on_gpu() else {}
+            arguments = {**job, "path": str(path), "choices": list(choices)}
+            traced = Job(f"{_JOBS}:trace", arguments, needs_gpu=command_line.on_gpu(), env=env)
             return kernel_ranges.profile_of(_done(runner, traced), case.name)
         if prof_type != "static":
             reason = command_line.refused(case) or ("" if command_line.on_gpu() else "there is no NVIDIA GPU here")

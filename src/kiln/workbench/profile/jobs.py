@@ -11,9 +11,10 @@ from typing import Any
 
 from ... import bank_conflicts
 from ...base_dsl import packages
-from ...cute.kernel_ranges import RangeTrace
+from ...cute.kernel_trace import KernelTrace, mark_cost
 from ...hardware import driver
 from ...measure import measurement
+from ...measure.trace_format import dumps, to_chrome
 from ...testing import dry_run
 from ..bench.jobs import dtype_of
 from ..core import command_line
@@ -21,7 +22,7 @@ from ..core.cases import Case
 from ..core.opened_case import opened
 from ..verify import jobs as verify_jobs
 from . import ncu
-from .kernel_ranges import chrome, spans, summary
+from .kernel_ranges import OWN, PERFETTO, Choices, summary
 from .static_profile import calls_of, static_profile
 
 Config = Mapping[str, Any] | None
@@ -62,21 +63,38 @@ def annotated(where: str, problem: Mapping[str, object], config: Config, seed: i
     return {**measured.to_json(), "nvtx": nvtx_is_here()}
 
 
-def trace(where: str, problem: Mapping[str, object], config: Config, seed: int, path: str) -> dict[str, Any]:
-    """Run a call with its ranges recorded, write them as a file for Perfetto, and return a summary."""
+def trace(
+    where: str, problem: Mapping[str, object], config: Config, seed: int, path: str, choices: Sequence[Any]
+) -> dict[str, Any]:
+    """Trace a call, write what happened to files, and return a summary."""
     case, _ = opened(where)
     inputs = case.inputs(problem, seed)
-    with RangeTrace() as traced:
+    level, blocks, marks, lane = Choices(*choices)
+    traced = KernelTrace(level, tuple(blocks), marks, lane)
+    call = _ranged(case, inputs, problem, config)
+    cost = None if traced.on_host else mark_cost()
+    traced.cost = None if cost is None else cost.straight
+    with traced:
         case.kernel(*inputs, config=config, problem=problem)
-    events = traced.events()
-    ranges = spans(events)
+        traces = traced.traces()
+        times = [] if traced.on_host else [measurement.measure(call, effort=measurement.QUICK).us]
+    if times:
+        times.append(measurement.measure(call, effort=measurement.QUICK).us)
+    own = path.removesuffix(PERFETTO) + OWN
     with open(path, "w") as file:
-        json.dump(chrome(ranges, traced.on_host), file)
+        json.dump(to_chrome(traces), file)
+    with open(own, "w") as file:
+        file.write(dumps(traces))
     return {
         "unit": "steps" if traced.on_host else "cycles",
-        "ranges": summary(ranges),
-        "lost": traced.lost,
+        "timed": bool(traces) and all(each.clock_mhz for each in traces),
+        "ranges": summary(traces),
+        "lost": sum(each.lost for each in traces),
+        "notes": [f"{each.kernel}: {note}" for each in traces for note in each.notes],
+        "us": times,
+        "mark": None if cost is None else str(cost),
         "path": path,
+        "own": own,
     }
 
 

@@ -1,90 +1,91 @@
-"""Ranges inside kernels (`cute.testing.range`), as a timeline for Perfetto and as a table."""
+"""`kiln profile --prof-type trace`: what happens in a kernel, as a timeline for Perfetto and as a table."""
 
 from __future__ import annotations
 
+import re
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...measure import trace_format
 from ..core.contracts import ContractError
 from .result import Profile, add_row, new_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from ...cute.kernel_ranges import RangeEvent
+    from ...measure.trace_format import Trace
+
+OWN = ".kiln.json"
+"""The suffix of traces in the format `kiln.trace/1`."""
+PERFETTO = ".trace.json"
+"""The suffix of traces for Perfetto."""
 
 
-class Span(NamedTuple):
-    """A range in cycles (on the CPU target, in steps); `at` is the GPU's global clock at its start."""
+class Choices(NamedTuple):
+    """What of a kernel is traced."""
 
-    name: str
-    block: int
-    warp: int
-    start: int
-    end: int
-    at: int
+    level: str = "waits"
+    blocks: tuple[int, ...] = tuple(range(8))
+    marks: int = 4096
+    lane: int | None = None
 
 
-def spans(events: Iterable[RangeEvent]) -> list[Span]:
-    """Pair starts with ends, leaving out those whose other half is lost; in the order of the ends, warp by warp."""
-    spans_: list[Span] = []
-    begun: dict[tuple[int, int], list[RangeEvent]] = {}
-    for event in events:
-        stack = begun.setdefault((event.block, event.warp), [])
-        if event.begins:
-            stack.append(event)
-        elif stack and stack[-1].name == event.name:
-            first = stack.pop()
-            spans_.append(Span(event.name, event.block, event.warp, first.time, event.time, first.nanoseconds))
-    return spans_
+def blocks_of(text: str) -> tuple[int, ...]:
+    """Return the CTAs that `--trace-ctas` names, as `0-7,131`."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise ContractError(f"--trace-ctas {text}: {part!r} is no number and no range such as 0-7")
+        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return tuple(dict.fromkeys(numbers))
 
 
-def chrome(ranges: list[Span], on_host: bool) -> dict[str, Any]:
-    """Return a trace for Perfetto and Chrome: CTAs are processes, warps threads.
-
-    A cycle is shown as a microsecond. Clocks of SMs are not synchronised, so a CTA starts where the GPU's coarse
-    global clock saw its first range; the CPU target has one clock.
-    """
-    first: dict[int, Span] = {}
-    for span in ranges:
-        if span.block not in first or span.start < first[span.block].start:
-            first[span.block] = span
-    origin = min((span.at for span in first.values()), default=0)
-    events: list[dict[str, Any]] = [
-        {"name": "process_name", "ph": "M", "pid": block, "args": {"name": f"block {block}"}} for block in sorted(first)
-    ]
-    for span in sorted(ranges, key=lambda span: (span.block, span.warp, span.start, -span.end)):
-        begun = span.start if on_host else span.start - first[span.block].start + first[span.block].at - origin
-        name = {"name": span.name, "ph": "X", "pid": span.block, "tid": span.warp}
-        events.append({**name, "ts": begun, "dur": span.end - span.start})
-    return {"traceEvents": events, "otherData": {"unit": "steps" if on_host else "cycles"}}
-
-
-def summary(ranges: list[Span]) -> list[dict[str, Any]]:
-    """Return count, total, median and longest of each range, the longest in total first."""
-    times: dict[str, list[int]] = {}
-    for span in ranges:
-        times.setdefault(span.name, []).append(span.end - span.start)
+def summary(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    """Return kind, count, total, median and longest of the events of a name and a line, the longest in total first."""
+    times: dict[tuple[str, str, str], list[float]] = {}
+    for trace in traces:
+        for event in trace.events:
+            if event.kind != "run":
+                times.setdefault((event.name, event.kind, event.line), []).append(event.end - event.begin)
     rows = [
-        {"name": name, "count": len(each), "total": sum(each), "median": statistics.median(each), "longest": max(each)}
-        for name, each in times.items()
+        {
+            "name": name,
+            "kind": kind,
+            "line": line,
+            "count": len(each),
+            "total": sum(each),
+            "median": statistics.median(each),
+            "longest": max(each),
+        }
+        for (name, kind, line), each in times.items()
     ]
-    return sorted(rows, key=lambda each: (-each["total"], each["name"]))
+    return sorted(rows, key=lambda each: (-each["total"], each["name"], each["line"]))
 
 
-def profile_of(result: Mapping[str, object], name: str) -> Profile:
+def profile_of(result: Mapping[str, Any], name: str) -> Profile:
     """Return the result of a tracing job as a profile."""
     if not result["ranges"]:
         raise ContractError(
-            f'{name} has no range in its kernels: write `with cute.testing.range("load"):` around what is to be seen'
+            f'{name} has no range in its kernels: write `with cute.testing.range("load"):` around what is to be seen, '
+            "or ask for --trace=waits"
         )
-    notes = [f"{result['path']}: open it at ui.perfetto.dev; a microsecond there is one of the {result['unit']}"]
+    unit = result["unit"]
+    shown = "times are microseconds" if result["timed"] else f"a microsecond there is one of the {unit}"
+    notes = [f"{result['path']}: open it at ui.perfetto.dev; {shown}", f"{result['own']}: the same for programs"]
     if result["lost"]:
-        notes.append(f"{result['lost']} beginnings and ends were lost: warps keep their last ones only")
-    return Profile("trace", name, [], notes=notes, extra={"trace": dict(result)})
+        notes.append(f"{result['lost']} marks were lost: --trace-marks keeps more of a warp")
+    if result["us"]:
+        traced, untraced = result["us"]
+        notes.append(
+            f"{traced:.4g} us with the marks, {untraced:.4g} us without: {traced / untraced:.3f} times as long"
+        )
+    if result["mark"]:
+        notes.append(f"a mark takes {result['mark']}")
+    return Profile("trace", name, [], notes=[*notes, *result["notes"]], extra={"trace": dict(result)})
 
 
 def tables(result: Mapping[str, Any] | None) -> list[RenderableType]:
@@ -92,13 +93,30 @@ def tables(result: Mapping[str, Any] | None) -> list[RenderableType]:
     if result is None:
         return []
     unit = result["unit"]
-    table = new_table("range", "count", f"median {unit}", f"longest {unit}", f"total {unit}", left=(0,))
+    columns = ("event", "kind", "line", "count", f"median {unit}", f"longest {unit}", f"total {unit}")
+    table = new_table(*columns, left=(0, 1, 2))
     for each in result["ranges"]:
-        add_row(table, each["name"], each["count"], f"{each['median']:g}", each["longest"], each["total"])
+        numbers = (each["count"], f"{each['median']:g}", f"{each['longest']:g}", f"{each['total']:g}")
+        add_row(table, each["name"], each["kind"], each["line"], *numbers)
     return [table]
 
 
+def read(path: str) -> Profile:
+    """Return the profile of traces in the format `kiln.trace/1`."""
+    traces = trace_format.loads(Path(path).read_bytes())
+    unit = traces[0].unit if traces else "cycles"
+    notes = [f"{trace.kernel}: {trace.source} {trace.device}".rstrip() for trace in traces]
+    notes += [note for trace in traces for note in trace.notes]
+    return Profile(
+        "trace",
+        Path(path).name.removesuffix(OWN),
+        [],
+        notes=notes,
+        extra={"trace": {"unit": unit, "ranges": summary(traces)}},
+    )
+
+
 def file_for(report: Path) -> Path:
-    """Return where the trace of a profile is written."""
+    """Return where the trace of a profile is written, for Perfetto; `OWN` stands in for `PERFETTO` in the other file."""
     report.parent.mkdir(parents=True, exist_ok=True)
-    return report.with_name(f"{report.name}.trace.json")
+    return report.with_name(f"{report.name}{PERFETTO}")

@@ -1,0 +1,131 @@
+"""What follows from a measured trace: how long engines were at work, and which arrival let which wait go on.
+
+Warps record when they issue, arrive and wait; engines record nothing. Their work lasts from the issue until a wait for
+it has ended, which is when it was seen to be complete: it may have been complete before, as `args` says.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .trace_format import Event, Trace
+
+_OF_WARPGROUPS = ("wgmma",)
+_WARPS = 4
+"""Warps of a warpgroup, which issue to its engine together."""
+
+
+def add_causes(trace: Trace) -> None:
+    """Add the work of engines to a trace of warps, and edges to the waits that ended by it, or by an arrival."""
+    recorded = list(enumerate(trace.events))
+    works = _groups(trace, recorded) + _by_mbarriers(trace, recorded)
+    for issue, wait in works:
+        _add_work(trace, issue, wait)
+    _mbarrier_arrivals(trace, recorded)
+    _barrier_arrivals(trace, recorded)
+
+
+def _groups(trace: Trace, events: Sequence[tuple[int, Event]]) -> list[tuple[int, int]]:
+    """Return issues with the waits for groups of operations that saw them complete: groups complete in order."""
+    works: list[tuple[int, int]] = []
+    pending: dict[tuple[int, object], list[int]] = defaultdict(list)
+    for index, event in sorted(events, key=lambda one: (one[1].end, one[1].begin)):
+        queue = pending[event.track, event.args.get("engine")]
+        if event.kind == "issue" and "mbarrier" not in event.args:
+            queue.append(index)
+        left = event.args.get("left")
+        if event.kind == "wait" and isinstance(left, int):
+            complete = queue[: max(0, len(queue) - left)]
+            del queue[: len(complete)]
+            works += [(issue, index) for issue in complete]
+    return works
+
+
+def _by_mbarriers(trace: Trace, events: Sequence[tuple[int, Event]]) -> list[tuple[int, int]]:
+    """Return issues with the first waits at their mbarrier that ended after them."""
+    waits = _at(trace, events, "mbarrier", ("wait",))
+    works: list[tuple[int, int]] = []
+    for index, event in events:
+        if event.kind != "issue" or "mbarrier" not in event.args:
+            continue
+        those = waits[trace.tracks[event.track].block, event.args["mbarrier"]]
+        after = bisect.bisect_left(those, (event.end, -1))
+        if after < len(those):
+            works.append((index, those[after][1]))
+    return works
+
+
+def _at(
+    trace: Trace, events: Sequence[tuple[int, Event]], what: str, kinds: Sequence[str]
+) -> dict[tuple[int, object], list[tuple[float, int]]]:
+    """Return the ends and indices of events of some kinds, in order, by CTA and the mbarrier or barrier."""
+    ends: dict[tuple[int, object], list[tuple[float, int]]] = defaultdict(list)
+    for index, event in events:
+        if event.kind in kinds and what in event.args:
+            ends[trace.tracks[event.track].block, event.args[what]].append((event.end, index))
+    for those in ends.values():
+        those.sort()
+    return ends
+
+
+def _add_work(trace: Trace, issue: int, wait: int) -> None:
+    """Add the work of an issue on the track of its engine, and an edge to the wait that saw it complete."""
+    event = trace.events[issue]
+    track = trace.tracks[event.track]
+    engine = str(event.args.get("engine", ""))
+    if not engine:
+        return
+    warp = track.warp
+    if engine in _OF_WARPGROUPS and warp is not None:
+        if warp % _WARPS:
+            return
+    else:
+        warp = None
+    where = trace.track(track.block, warp, engine, sm=track.sm)
+    args = {name: value for name, value in event.args.items() if name not in ("engine", "left")}
+    begin = event.begin
+    end = max(begin, trace.events[wait].end)
+    work = trace.add(where, event.name, begin, end, kind="work", line=event.line, **args)
+    trace.events[work].args["until"] = "it was seen to be complete"
+    trace.link(work, wait)
+
+
+def _mbarrier_arrivals(trace: Trace, events: Sequence[tuple[int, Event]]) -> None:
+    """Add an edge to each wait at an mbarrier from the last arrival of another warp while it waited."""
+    caused = {edge.target for edge in trace.edges}
+    arrivals = _at(trace, events, "mbarrier", ("arrive",))
+    for index, event in events:
+        if event.kind != "wait" or "mbarrier" not in event.args or index in caused:
+            continue
+        those = arrivals[trace.tracks[event.track].block, event.args["mbarrier"]]
+        at = bisect.bisect_right(those, (event.end, len(trace.events))) - 1
+        while at >= 0 and trace.events[those[at][1]].track == event.track:
+            at -= 1
+        if at >= 0 and those[at][0] >= event.begin:
+            trace.link(those[at][1], index)
+
+
+def _barrier_arrivals(trace: Trace, events: Sequence[tuple[int, Event]]) -> None:
+    """Add an edge to each wait at a barrier of a CTA from the warp that came last.
+
+    Each warp comes to a barrier once before it opens, so that the warps' n-th arrivals belong together, if all have
+    as many.
+    """
+    arrivals: dict[tuple[int, object], dict[int, list[tuple[float, int]]]] = {}
+    for index, event in events:
+        if event.kind in ("arrive", "wait") and "barrier" in event.args:
+            key = trace.tracks[event.track].block, event.args["barrier"]
+            arrivals.setdefault(key, {}).setdefault(event.track, []).append((event.begin, index))
+    for by_track in arrivals.values():
+        if len({len(those) for those in by_track.values()}) > 1:
+            continue
+        for together in zip(*map(sorted, by_track.values()), strict=True):
+            _, last = max(together)
+            for _, index in together:
+                if index != last and trace.events[index].kind == "wait":
+                    trace.link(last, index)
