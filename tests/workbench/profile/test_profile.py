@@ -85,7 +85,8 @@ def inline(monkeypatch):
 @pytest.mark.usefixtures("inline")
 def test_the_static_profile_has_resources_lines_loops_and_bank_conflicts(case, tmp_path, capsys):
     out = tmp_path / "profile.json"
-    assert profile.main([str(case), "--arch", "sm_90a", "--json", str(out), "--lines", "5"]) == 0
+    words = [str(case), "--prof-type", "static", "--arch", "sm_90a", "--json", str(out), "--lines", "5"]
+    assert profile.main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "SMEM/block (KB) 4.00" in printed and "transposed.py:19" in printed and "tile[t, i]" in printed
     assert "32-way" in printed and "H100 SXM" in printed and "B200" in printed
@@ -121,7 +122,7 @@ def test_a_kernel_for_another_gpu_is_looked_at_as_compiled_for_that(case, monkey
 
     case.write_text(TRANSPOSE + "\narch = 'sm_100a, sm_103a'\n")
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_120a")
-    found = profile.profile(wb.load(case), runner=Runner())
+    found = profile.profile(wb.load(case), prof_type="static", runner=Runner())
     assert asked == [{"CUTE_DSL_ARCH": "sm_100a"}] and "at least on B200" in found.notes[1]
     assert found.notes[0].endswith("is for sm_100a, sm_103a, and this is sm_120a: the profile is for sm_100a")
 
@@ -138,7 +139,7 @@ def test_bank_conflicts_that_take_too_long_are_told_with_the_case_and_a_remedy(c
                 else:
                     yield Outcome(job, "ok", {"kernels": [kernel.to_json()], "calls": [], "dtype": "f32"})
 
-    note = profile.profile(wb.load(case), {"n": 128}, runner=Runner()).notes[-1]
+    note = profile.profile(wb.load(case), {"n": 128}, "static", runner=Runner()).notes[-1]
     said = "bank conflicts and sectors of transposed were not counted: it did not end within 20 s, and was killed"
     assert note == f"{said}; smaller extents may do: --n=64"
 
@@ -168,7 +169,7 @@ def test_c11_without_a_gpu_the_static_profile_is_shown_and_the_exit_status_says_
 @pytest.mark.usefixtures("made_up")
 def test_two_cases_are_compared(case, tmp_path, capsys):
     (tmp_path / "other.py").write_text(TRANSPOSE)
-    assert profile.main([str(case), str(tmp_path / "other.py"), "--lines", "0"]) == 0
+    assert profile.main([str(case), str(tmp_path / "other.py"), "--prof-type", "static", "--lines", "0"]) == 0
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines()]
     assert "Occupancy and code size do not say which is faster" in printed
@@ -181,7 +182,7 @@ def test_two_cases_are_compared(case, tmp_path, capsys):
 def test_a_wrong_kernel_is_not_profiled_with_check(case, monkeypatch, verified, status, capsys):
     asked = []
     monkeypatch.setattr(verify, "main", lambda words: asked.append(words[1:]) or verified)
-    assert profile.main([str(case), "--check", "--n", "16"]) == status
+    assert profile.main([str(case), "--prof-type", "static", "--check", "--n", "16"]) == status
     assert asked == [["--set", "n=16", "--quick"]] and ("transpose" in capsys.readouterr().out) == (status == 0)
 
 

@@ -227,12 +227,14 @@ _OPTIONS = frozenset(
         "atol",
         "budget",
         "check",
+        "clock",
         "compute_sanitizer",
         "config",
         "fresh",
         "gate",
         "gpus",
         "help",
+        "html",
         "jobs",
         "json",
         "kernel",
@@ -242,6 +244,7 @@ _OPTIONS = frozenset(
         "lock",
         "max_elements",
         "memory",
+        "perfetto",
         "problem",
         "prof_type",
         "quick",
@@ -260,6 +263,7 @@ _OPTIONS = frozenset(
         "timeout",
         "together",
         "top",
+        "trace",
     ]
 )
 """Options of the verbs: `--set` gives a field of such a name its value."""

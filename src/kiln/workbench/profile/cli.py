@@ -7,13 +7,18 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import kernel_trace
-from ...hardware import current, devices
+from ...base_dsl.target import get_target
+from ...clock import known
+from ...hardware import current, devices, driver
+from ...hardware.architectures import Arch
+from ...measure import trace_format
 from ..bench import cli as bench
 from ..core import command_line, worker_case
 from ..core.cases import Case, key_of
@@ -25,10 +30,12 @@ from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
 from ..core.text import fields_text
 from ..verify import cli as verify
-from . import kernel_ranges, ncu, nsys
+from . import clock_profile, kernel_ranges, ncu, nsys, timeline
+from .clock_profile import ClockProfile
 from .ncu import CannotProfile
 from .result import KernelProfile, LineProfile, Profile, Value, add_row, compared, new_table, shorter, with_calls
 from .static_profile import StaticProfile
+from .timeline import Record as Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,6 +47,7 @@ PROF_TYPES = {
     "nsys": "the timeline of host and GPU, by Nsight Systems",
     "trace": "what its warps wait for and do, and ranges that it names, as files for Perfetto and for programs",
     "static": "what the machine code tells: needs no GPU",
+    "clock": "the predicted time and why, with a timeline of warps and engines: needs no GPU, and is the default without one",
 }
 TIMEOUT = 300.0
 _DEFAULT_TRACE = kernel_ranges.Choices()
@@ -67,6 +75,8 @@ def main(argv: Sequence[str]) -> int:
                     return status
         if args.prof_type == "disabled":
             return _bench(args)
+        if (args.html or args.perfetto) and args.prof_type not in (None, "clock", "trace"):
+            parser.error(f"--html and --perfetto show what --prof-type clock and trace say, not {args.prof_type}")
         with Local(jobs=1, timeout=TIMEOUT) as runner:
             profiles = [_one(where, args, runner) for where in args.case]
     command_line.write_json(args, [each.to_json() for each in profiles])
@@ -79,6 +89,7 @@ def main(argv: Sequence[str]) -> int:
             parts = [*compared(*profiles), *parts]
         for part in parts:
             console.print(part)
+    _write_timelines(profiles, args)
     for each in profiles:
         if each.failed:
             print(f"{each.name}: {each.failed}", file=sys.stderr)
@@ -95,7 +106,11 @@ def make_parser() -> argparse.ArgumentParser:
             action.nargs = "*"
             action.default = []
             action.required = False
-    option(parser, "--prof-type", "the kind of profile (static)", "--prof_type", choices=PROF_TYPES, default="static")
+    kind = "the kind of profile (without a GPU clock, where the clock knows the architecture; else static)"
+    option(parser, "--prof-type", kind, "--prof_type", choices=PROF_TYPES)
+    option(parser, "--clock burst|sustained|MHZ", "predict at this clock of the SMs (burst and sustained)", type=_clock)
+    option(parser, "--html FILE", "write the timeline, predicted or traced, as a page")
+    option(parser, "--perfetto FILE", "write the timeline for Perfetto (ui.perfetto.dev); several lie side by side")
     flag(parser, "--check", "verify the kernel first")
     option(parser, "--kernel NAME", "show only kernels with this in their name", default="")
     option(parser, "--lines N", "how many source lines to show (10)", type=int, default=10)
@@ -111,6 +126,40 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _write_timelines(profiles: Sequence[Profile], args: argparse.Namespace) -> None:
+    """Write the timelines of profiles as a page and for Perfetto."""
+    traces = [trace for each in profiles for trace in timeline.traces_of(each)]
+    if args.html and traces:
+        command = shlex.join(["kiln", "profile", *args.words])
+        Path(args.html).write_text(timeline.page_of(profiles, command), encoding="utf-8")
+    if args.perfetto and traces:
+        Path(args.perfetto).write_text(json.dumps(trace_format.to_chrome(traces)), encoding="utf-8")
+    for file in filter(None, (args.html, args.perfetto)):
+        if not traces:
+            print(f"{file} was not written: there is no timeline", file=sys.stderr)
+        elif not args.quiet:
+            print(f"written to {file}", file=sys.stderr)
+
+
+def _clock(text: str) -> float | str:
+    if text in ("burst", "sustained"):
+        return text
+    try:
+        mhz = float(text)
+    except ValueError:
+        mhz = 0.0
+    if not 100 <= mhz <= 5000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no clock: burst, sustained, or MHz such as 1305")
+    return mhz
+
+
+def default_type() -> str:
+    """Return the kind of profile that is made if none is asked for."""
+    if command_line.on_gpu() and driver.available():
+        return "static"
+    return "clock" if known.device_of(current.architecture(target=get_target("nvidia"))) else "static"
+
+
 def _verified(where: str, args: argparse.Namespace) -> int:
     fields = [word for name, value in args.fields.items() for word in ("--set", f"{name}={value}")]
     which = [word for name in ("problem", "config") if (value := getattr(args, name)) for word in (f"--{name}", value)]
@@ -124,6 +173,9 @@ def _bench(args: argparse.Namespace) -> int:
         "--prof_type",
         "--lines",
         "--kernel",
+        "--clock",
+        "--html",
+        "--perfetto",
         "--trace",
         "--trace-ctas",
         "--trace-marks",
@@ -141,15 +193,15 @@ def _bench(args: argparse.Namespace) -> int:
 def _one(where: str, args: argparse.Namespace, runner: Runner) -> Profile:
     def there(where: str) -> Case:
         options = command_line.job_options(TIMEOUT)
-        return worker_case.load(where, runner, **options | ({"needs_gpu": False} if args.prof_type == "static" else {}))
+        here = args.prof_type in ("static", "clock")
+        return worker_case.load(where, runner, **options | ({"needs_gpu": False} if here else {}))
 
     case = command_line.open_case(args, where, load=there)
     (problem,) = command_line.problems(args, case)[:1]
     chosen = command_line.config(args, case, problem)
-    with command_line.progress(None, f"profiling {case.name}", args.quiet):
-        return profile(
-            case, problem, args.prof_type, config=chosen, seed=args.seed, runner=runner, traced=_traced(args)
-        )
+    asked = {"config": chosen, "seed": args.seed, "runner": runner, "clock": args.clock, "traced": _traced(args)}
+    with command_line.progress(None, f"profiling {case.name}", args.quiet) as advance:
+        return profile(case, problem, args.prof_type, progress=advance, **asked)
 
 
 def _traced(args: argparse.Namespace) -> kernel_ranges.Choices:
@@ -175,19 +227,24 @@ def read(path: str) -> Profile:
 def profile(
     case: Case,
     problem: Mapping[str, object] | int | None = None,
-    prof_type: str = "static",
+    prof_type: str | None = None,
     *,
     config: Mapping[str, object] | None = None,
     seed: int = 0,
+    clock: float | str | None = None,
     runner: Runner | None = None,
     timeout: float = TIMEOUT,
     traced: kernel_ranges.Choices = _DEFAULT_TRACE,
+    progress: Callable[..., None] = lambda text="", steps=1: None,
 ) -> Profile:
     """Profile one call of a Case. What this machine cannot do becomes a static profile, whose `missing` says why.
 
     A kernel that does not compile, crashes or hangs gives a profile without kernels, whose `failed` says what
-    happened. `traced` is what the type `trace` records.
+    happened. `traced` is what the type `trace` records. `clock` is the clock at which times are predicted: "burst",
+    "sustained", or MHz; by default the first two.
     """
+    default = prof_type is None
+    prof_type = prof_type or default_type()
     if prof_type not in PROF_TYPES:
         raise ContractError(f"no prof_type {prof_type!r}; there are: {', '.join(PROF_TYPES)}")
     fields = case.problem(problem) if isinstance(problem, int) or problem is None else problem
@@ -197,18 +254,29 @@ def profile(
     own = runner if runner is not None else Local(jobs=1, timeout=timeout)
     status = None
     try:
-        result = _profile(case, prof_type, job, own, timeout, traced)
+        result = _profile(case, prof_type, job, own, timeout, traced, clock, progress)
     except _Failed as failure:
         status = failure.outcome.status
         result = Profile(prof_type, case.name, [], failed=str(failure))
     finally:
         if runner is None:
             own.close()
+    if timeline.traces_of(result):
+        result.extra["files"] = {file.name: str(file) for file in case.sources} | result.extra.get("files", {})
+    if default and result.missing:  # the static profile is what there is: nothing else was asked for
+        result.missing = ""
     return _recorded(case, fields, config, prof_type, result, status or ("skipped" if result.missing else "ok"))
 
 
 def _profile(
-    case: Case, prof_type: str, job: dict[str, Any], runner: Runner, timeout: float, choices: kernel_ranges.Choices
+    case: Case,
+    prof_type: str,
+    job: Json,
+    runner: Runner,
+    timeout: float,
+    choices: kernel_ranges.Choices,
+    clock: float | str | None,
+    progress: Callable[..., None],
 ) -> Profile:
     missing = ""
     report = _folder(case) / f"{case.name}-{_short_key(job)}"
@@ -219,6 +287,10 @@ def _profile(
             arguments = {**job, "path": str(path), "choices": list(choices)}
             traced = Job(f"{_JOBS}:trace", arguments, needs_gpu=command_line.on_gpu(), env=env)
             return kernel_ranges.profile_of(_done(runner, traced), case.name)
+        if prof_type == "clock":
+            return predicted(
+                case, job, runner, timeout, clock, report.with_name(f"{report.name}.clock{kernel_ranges.OWN}"), progress
+            )
         if prof_type != "static":
             reason = command_line.refused(case) or ("" if command_line.on_gpu() else "there is no NVIDIA GPU here")
             if reason:
@@ -244,7 +316,37 @@ def _profile(
     return result
 
 
-def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
+def predicted(
+    case: Case,
+    job: Json,
+    runner: Runner,
+    timeout: float,
+    clock: float | str | None = None,
+    trace: Path | None = None,
+    progress: Callable[..., None] = lambda text="", steps=1: None,
+) -> ClockProfile:
+    """Return the clock's profile; what it cannot predict raises CannotProfile. `trace` is the file for the timeline."""
+    own = str(case.arch).split(",")[0].strip().rstrip("+") if command_line.refused(case) else None
+    architecture = Arch[own] if own else current.architecture(target=get_target("nvidia"))
+    device = known.device_of(architecture)
+    if device is None:
+        raise CannotProfile(f"the clock does not know the units of a GPU of {architecture.name}")
+    more = {"mhz": clock if isinstance(clock, float) else None, "what_if": trace is not None}
+    with clock_profile.Progress(progress) as notes:
+        where = {"path": str(trace) if trace else None, "notes": notes, "device": device}
+        env = {**command_line.arch_variable(), **({"CUTE_DSL_ARCH": own} if own else {}), "KILN_TARGET": "cpu"}
+        (outcome,) = runner.run([Job(f"{_JOBS}:predicted", {**job, **more, **where}, timeout=timeout, env=env)])
+    if outcome.status != "ok":
+        worker_case.raise_bad_contract(outcome)
+        why = str((outcome.error or {}).get("message") or outcome.status)
+        large = [name for name, value in job["problem"].items() if type(value) is int and value > 64]
+        if outcome.status in ("timeout", "oom") and large:
+            why += f"; smaller extents may do: {' '.join(f'--{name}=64' for name in large)}"
+        raise CannotProfile(why)
+    return clock_profile.profile_of({**outcome.result, "at": clock}, case.name)
+
+
+def static(case: Case, job: Json, runner: Runner) -> Profile:
     """Return a static profile with accesses counted on the CPU target, for the Case's architecture if this GPU has another."""
     refused = command_line.refused(case)
     own = str(case.arch).split(",")[0].strip().rstrip("+") if refused else None
@@ -353,7 +455,7 @@ def _extents(size: Sequence[int]) -> str:
     return "x".join(map(str, size))
 
 
-def _annotated(job: dict[str, Any], runner: Runner) -> Profile:
+def _annotated(job: Json, runner: Runner) -> Profile:
     measured = _done(runner, Job(f"{_JOBS}:annotated", job, needs_gpu=True, env=ncu.ON_GPU))
     done = _done(runner, Job(f"{_JOBS}:static", job))
     kernels = [_kernel(StaticProfile.from_json(each), done["calls"]) for each in done["kernels"]]
@@ -432,7 +534,7 @@ def tables(result: Profile, lines: int, kernel: str = "") -> list[RenderableType
     if moved:
         parts.append(_sectors_table(moved[:lines]))
     parts += nsys.tables(result.extra.get("timeline"))
-    parts += kernel_ranges.tables(result.extra.get("trace"))
+    parts += kernel_ranges.tables(result.extra.get("trace") if result.prof_type == "trace" else None)
     return parts
 
 

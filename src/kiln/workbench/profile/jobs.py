@@ -7,10 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ... import bank_conflicts
 from ...base_dsl import packages
+from ...clock import known
+from ...clock.prediction import predict
+from ...clock.trace import trace_of
 from ...cute.kernel_trace import KernelTrace, mark_cost
 from ...hardware import driver
 from ...measure import measurement
@@ -21,7 +25,7 @@ from ..core import command_line
 from ..core.cases import Case
 from ..core.opened_case import opened
 from ..verify import jobs as verify_jobs
-from . import ncu
+from . import clock_profile, ncu, timeline
 from .kernel_ranges import OWN, PERFETTO, Choices, summary
 from .static_profile import calls_of, static_profile
 
@@ -49,6 +53,37 @@ def accesses(where: str, problem: Mapping[str, object], config: Config, seed: in
         case.kernel(*inputs, config=config, problem=smaller)
     reports = {"bank_conflicts": counted.conflicts, "coalescing": counted.coalescing}
     return {"problem": smaller, **{name: json.loads(report.json()) for name, report in reports.items()}}
+
+
+def predicted(
+    where: str,
+    problem: Mapping[str, object],
+    config: Config,
+    seed: int,
+    device: str,
+    mhz: float | None = None,
+    what_if: bool = True,
+    path: str | None = None,
+    notes: str | None = None,
+) -> timeline.Record:
+    """Return the clock's predictions of what a Case launches, and write their traces to `path`.
+
+    What is being done goes to the file `notes`, a line for each step.
+    """
+    case, _ = opened(where)
+    inputs = case.inputs(problem, seed)
+    with open(notes or os.devnull, "a", buffering=1) as log:
+        print("recording", file=log)
+        predictions = predict(lambda: case.kernel(*inputs, config=config, problem=problem), device, mhz, what_if)
+        traces = [trace_of(each, launch) for launch, each in enumerate(predictions)]
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(dumps(traces))
+    records = [clock_profile.to_json(each, trace) for each, trace in zip(predictions, traces)]
+    spans = [one.span for each in predictions for one in (*each.slices, *each.stalls) if one.span]
+    files = {os.path.basename(span.filename): span.filename for span in spans}
+    about = {"version": known.version(device), "dtype": dtype_of(inputs), "trace": path, "files": files}
+    return {**about, "predictions": records}
 
 
 def annotated(where: str, problem: Mapping[str, object], config: Config, seed: int) -> dict[str, Any]:

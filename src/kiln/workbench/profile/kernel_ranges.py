@@ -112,7 +112,7 @@ def read(path: str) -> Profile:
         Path(path).name.removesuffix(OWN),
         [],
         notes=notes,
-        extra={"trace": {"unit": unit, "ranges": summary(traces)}},
+        extra={"trace": {"unit": unit, "ranges": summary(traces), "own": path}},
     )
 
 
