@@ -15,9 +15,9 @@ from .arguments import GemmArguments
 from .gemm import GemmCall, are_block_scales, readable, scale_tensor
 from .implementations import REGISTRY as GEMM
 from .implementations import Fallback, FallbackConfig
+from .padded import Sm90PaddedGemm
 from .problem import GemmProblem, GroupedGemmProblem
 from .sm90_grouped import Sm90GroupedGemm
-from .sm90_padded import Sm90PaddedGemm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import LayoutEnum, sm90
 from ....utils.schedulers import GemmTile, TileLoopAhead
 from ...parts.accumulator import RegisterAccumulator
-from ...parts.tensor_views import permuted
+from ...parts.tensor_views import tma_view
 from ...parts.tma_operand import TmaLoads, TmaOperand, cluster_coord
 from .sm80_epilogue import EpilogueTensors
 from .sm90_block_scales import LANES, BlockScaleLoader, BlockScales
@@ -96,12 +96,10 @@ class Sm90GemmKernel:
         inputs = rest[extra:]
         m, n, _ = self.config.tile_shape_mnk
         cluster = self.config.cluster_shape_mn
-        a = self.permuted(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
-        b = self.permuted(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
-        d = [
-            self.permuted(x, [1, 2, 0], self.epilogue.out_width, self.batched[2]) for x in (d, *rest[:extra])
-        ]  # (M, N, L)
-        inputs = [self.permuted(x, [1, 2, 0], w, True) for x, w in zip(inputs, self.epilogue.input_widths or ())]
+        a = tma_view(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
+        b = tma_view(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
+        d = [tma_view(x, [1, 2, 0], self.epilogue.out_width, self.batched[2]) for x in (d, *rest[:extra])]  # (M, N, L)
+        inputs = [tma_view(x, [1, 2, 0], w, True) for x, w in zip(inputs, self.epilogue.input_widths or ())]
         if const_expr(self.config.swap_ab):
             a, b, d = b, a, [cute.select(x, mode=[1, 0, 2]) for x in d]
         bounds = [*bounds, *self.scheduler.divisors(d[0])]
@@ -120,17 +118,6 @@ class Sm90GemmKernel:
             use_pdl=True,
         )
 
-    def permuted(
-        self, x: cute.Tensor, modes: list[int], width: int, batched: bool, rounded: bool = False
-    ) -> cute.Tensor:
-        """Return a tensor with permuted modes and strides that a width divides; `rounded`: f32 becomes TF32."""
-        if x.element_type is Float32 and rounded:
-            x = cute.recast_tensor(x, TFloat32)
-        x = permuted(x, modes, width)
-        if batched:
-            return x
-        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=(*x.stride[:2], 0)))
-
     def scale_tensors(self, rest: list[cute.Tensor]) -> tuple[list[cute.Tensor], list[cute.Tensor]]:
         """Return the block scales, (M, K / 128, L) and (N / 128, K / 128, L), and the rest of the tensors."""
         if not self.scales:
@@ -138,7 +125,7 @@ class Sm90GemmKernel:
         modes = [1, 2, 0], [2, 1, 0]
         # a batch of results may share operands, and have scales of its own
         batched = [own or self.batched[2] for own in self.batched[:2]]
-        return [self.permuted(x, mode, 1, own) for x, mode, own in zip(rest[:2], modes, batched)], rest[2:]
+        return [tma_view(x, mode, 1, own) for x, mode, own in zip(rest[:2], modes, batched)], rest[2:]
 
     def stage_k(self) -> tuple[int, int]:
         """Return the elements of a stage along K, of A and of B."""

@@ -10,7 +10,8 @@ from ...dispatch import arrays
 from ...dispatch.config import Rule
 from . import sm90_cost
 from .sm90_config import ATOM_M, MMA_WARPGROUPS
-from .sm90_implementation import Sm90Gemm, is_batched
+from .sm90_implementation import Sm90Gemm
+from .tma_gemm import is_batched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

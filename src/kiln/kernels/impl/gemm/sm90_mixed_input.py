@@ -22,6 +22,7 @@ from ...dispatch.devices import features
 from ...dispatch.roofline import Roofline, us
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.dequantize import int4_pairs, int8_alternate_pairs, scale_registers, scaled
+from ...parts.tensor_views import tma_view
 from ...parts.tma_operand import TmaOperand, cluster_coord
 from ...tuned import coefficients
 from .permute_a import PermuteA
@@ -29,7 +30,8 @@ from .sm80_epilogue import EpilogueTensors
 from .sm90 import Sm90GemmKernel
 from .sm90_config import ATOM_M, WARPGROUP_THREADS, Sm90MixedInputConfig
 from .sm90_cost import at_once
-from .sm90_implementation import TMA_ALIGNMENT, Sm90Gemm, is_batched, rows_end_aligned, tma_readable
+from .sm90_implementation import Sm90Gemm
+from .tma_gemm import TMA_ALIGNMENT, is_batched, rows_end_aligned, tma_readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,7 +101,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         """Return the scales of groups of K, (N, groups, L), and the rest of the tensors."""
         if not self.group_size:
             return [], rest
-        return [self.permuted(rest[0], [2, 1, 0], 1, True)], rest[1:]
+        return [tma_view(rest[0], [2, 1, 0], 1, True)], rest[1:]
 
     def mma(self) -> cute.TiledMma:
         k = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode()

@@ -1,4 +1,4 @@
-"""GEMM on sm_90a of arrays that TMA cannot access: copied first to arrays that it can."""
+"""GEMM of arrays that TMA cannot access: copied first to arrays that it can."""
 
 from __future__ import annotations
 
@@ -11,52 +11,51 @@ from ...dispatch.registry import Implementation
 from ...dispatch.roofline import us
 from ...tuned import coefficients
 from .problem import GroupedGemmProblem
-from .sm90_config import Sm90GemmConfig
-from .sm90_implementation import TMA_ALIGNMENT, is_batched, rows_end_aligned, tma_readable
+from .tma_gemm import TMA_ALIGNMENT, is_batched, rows_end_aligned, tma_readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from ...dispatch.config import Rule
     from ...dispatch.devices import Device
     from ...dispatch.roofline import Roofline
     from .arguments import GemmArguments
     from .problem import GemmProblem
-    from .sm90_implementation import Sm90Gemm
+    from .tma_gemm import TmaGemm, TmaGemmConfig
 
 
-class Sm90PaddedGemm(Implementation):
+class PaddedGemm(Implementation):
     """Another implementation on copies of the arrays whose rows do not begin at multiples of 16 bytes, or of results
     with something else within 16 bytes behind a row."""
 
-    config = Sm90GemmConfig
     repeats = True
 
-    def __init__(self, other: Sm90Gemm) -> None:
+    def __init__(self, other: TmaGemm) -> None:
         self.other = other
+        self.config = other.config
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if self.other.supports(problem, device) is None:
             return "TMA can access all arrays"
-        return self.other.suits(_padded(problem)[0], device)
+        return self.other.suits(self.padded(problem)[0], device)
 
-    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
-        return self.other.configs(_padded(problem)[0], device)
+    def configs(self, problem: GemmProblem, device: Device) -> list[TmaGemmConfig]:
+        return self.other.configs(self.padded(problem)[0], device)
 
-    def roofline(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Roofline:
+    def roofline(self, problem: GemmProblem, config: TmaGemmConfig, device: Device) -> Roofline:
         """Return the time of the GEMM and of each copy, which reads and writes an array once more."""
-        padded, copied = _padded(problem)
+        padded, copied = self.padded(problem)
         names = "copy of a", "copy of b", *("copy of the result" for _ in problem.outs)
         rows = zip(names, (padded.a, padded.b, *padded.outs), copied, strict=True)
         c = coefficients("gemm_passes", device)
         copies = {name: c["copy_launch_us"] + us(2 * x.bytes, c["copy_dram_tbps"]) for name, x, copy in rows if copy}
         return self.other.roofline(padded, config, device).then(copies)
 
-    def rules(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Rule]:
-        return self.other.rules(_padded(problem)[0], config, device)
+    def rules(self, problem: GemmProblem, config: TmaGemmConfig, device: Device) -> Iterable[Rule]:
+        return self.other.rules(self.padded(problem)[0], config, device)
 
-    def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
-        padded, copied = _padded(problem)
+    def run(self, problem: GemmProblem, config: TmaGemmConfig, args: GemmArguments) -> None:
+        padded, copied = self.padded(problem)
         own = (args.a, args.b, args.out, *args.extra_outs)
         layouts = (padded.a, padded.b, *padded.outs)
         rows = zip(own, layouts, copied, strict=True)
@@ -71,20 +70,29 @@ class Sm90PaddedGemm(Implementation):
             if x is not target:
                 arrays.assign(target, x)
 
+    def padded(self, problem: GemmProblem) -> tuple[GemmProblem, list[bool]]:
+        """Return the same problem on arrays that TMA can access, and which of A, B and the results are copied for it."""
+        a, b = problem.operands()
+        # K must be contiguous for some MMAs, and of A of groups, whose rows begin anywhere
+        k_major = self.other.needs_k_major(problem)
+        grouped = isinstance(problem, GroupedGemmProblem)
+        modes = 2 if a.k_major or k_major or grouped else 1, 1 if b.k_major or k_major else 2
+        accessible = [tma_readable(x, mode) for x, mode in zip((problem.a, problem.b), modes, strict=True)]
+        accessible += [tma_readable(x, 2) and rows_end_aligned(x) for x in problem.outs]
+        rows = zip((problem.a, problem.b, *problem.outs), (*modes, *(2 for _ in problem.outs)), accessible, strict=True)
+        new_a, new_b, out, *extra_outs = (x if own else _pad(x, mode) for x, mode, own in rows)
+        padded = dataclasses.replace(problem, a=new_a, b=new_b, out=out, extra_outs=tuple(extra_outs))
+        return padded, [not own for own in accessible]
 
-def _padded(problem: GemmProblem) -> tuple[GemmProblem, list[bool]]:
-    """Return the same problem on arrays that TMA can access, and which of A, B and the results are copied for it."""
-    a, b = problem.operands()
-    # WGMMA operands that have no 16 bits must be contiguous in K; so must A of groups, whose rows begin anywhere
-    k_major = problem.dtype.width != 16
-    grouped = isinstance(problem, GroupedGemmProblem)
-    modes = 2 if a.k_major or k_major or grouped else 1, 1 if b.k_major or k_major else 2
-    accessible = [tma_readable(x, mode) for x, mode in zip((problem.a, problem.b), modes, strict=True)]
-    accessible += [tma_readable(x, 2) and rows_end_aligned(x) for x in problem.outs]
-    rows = zip((problem.a, problem.b, *problem.outs), (*modes, *(2 for _ in problem.outs)), accessible, strict=True)
-    new_a, new_b, out, *extra_outs = (x if own else _pad(x, mode) for x, mode, own in rows)
-    padded = dataclasses.replace(problem, a=new_a, b=new_b, out=out, extra_outs=tuple(extra_outs))
-    return padded, [not own for own in accessible]
+
+class Sm90PaddedGemm(PaddedGemm):
+    """WGMMA on such copies."""
+
+
+class Sm100PaddedGemm(PaddedGemm):
+    """tcgen05 on such copies."""
+
+    predicted = True
 
 
 def _pad(x: TensorLayout, mode: int) -> TensorLayout:
