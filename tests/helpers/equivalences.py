@@ -52,6 +52,7 @@ _STORED_BY_ALL = "the barriers of the last epilogue tile come after the last loa
 _NEXT_ANSWER = (
     "the tile after the next is known when the epilogue has released the answer before, after it stored its tile"
 )
+_READ_IS_OVER = "a read is over when the thread arrives, also for the async proxy, which writes the next answer; PTX asks for the fence"
 _COMMIT_OF_S = "the commit of S covers the MMA before it, which read the P that is overwritten"
 
 EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
@@ -193,6 +194,20 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
             "leaves one more group",
         ): _SEVERAL_STAGES,
         ("impl.gemm.sm90_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "leaves one more group"): _WARNED,
+    },
+    "library_blackwell_gemm": {
+        ("impl.gemm.sm100.kernel: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
+        ("impl.gemm.sm100.load: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
+        ("impl.gemm.sm100.multiply: producer.tail()", "deleted"): _FREED_TOGETHER,
+        ("impl.gemm.sm100_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "deleted"): _WARNED,
+        ("impl.gemm.sm100_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "leaves one more group"): _WARNED,
+        ("parts.clc_tiles.advance: fence_view_async_shared()", "deleted"): _READ_IS_OVER,
+        ("parts.tma_store_epilogue.store: cp_async_bulk_commit_group()", "deleted"): _SEVERAL_STAGES,
+        ("parts.tma_store_epilogue.store: cp_async_bulk_wait_group(0, read=True)", "deleted"): _SEVERAL_STAGES,
+        (
+            "parts.tma_store_epilogue.store: cp_async_bulk_wait_group(0, read=True)",
+            "leaves one more group",
+        ): _SEVERAL_STAGES,
     },
     "library_rows": {
         (

@@ -5,7 +5,7 @@
     python tests/helpers/mutation.py --new --save      # only mutants that the record lacks, where it is of other kernels
 
 The programs are the files in `mutants`. One that names a `LIBRARY` mutates those modules of Kiln's kernels, from their source as
-it is, and runs the library with them. One that names an `EXAMPLE` mutates that program of `examples`, with the replacements of
+it is, and runs the library with them; with `RELEASES`, also what is called `release`. One that names an `EXAMPLE` mutates that program of `examples`, with the replacements of
 `SMALLER`, and runs it. `CHANGED` lists further mutants: what changes, a text of the program, and what takes its place. In one that says `GUARDS = True` comparisons that guard accesses, predicates of copies and
 initializations of registers are taken away as well. A mutant is *detected* if the sanitizer finds something or a deadlock is reported, under some schedule. One that
 is not is *equivalent* if `EQUIVALENT` names the synchronization that still implies what was taken away; else it is *missed*.
@@ -211,7 +211,7 @@ def _mutants_of(
     if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(value, ast.Call):
         return
     name = _called(value)
-    if name == "release" and library_of(program):  # the library's own, of registers
+    if name == "release" and library_of(program) and not _said(program, "RELEASES"):  # the library's own, of registers
         return
     mutable = _is_sync(statement) or (name in OTHERS and not library_of(program))
     weaker = list(_weaker(value, name)) if mutable else []

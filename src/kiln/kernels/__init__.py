@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .impl.gemm.sm80_config import Sm80GemmConfig as Sm80GemmConfig
     from .impl.gemm.sm90_config import Sm90GemmConfig as Sm90GemmConfig
     from .impl.gemm.sm90_config import Sm90MixedInputConfig as Sm90MixedInputConfig
+    from .impl.gemm.sm100_config import Sm100GemmConfig as Sm100GemmConfig
     from .impl.mla.mla_decode import mla_decode as mla_decode
     from .impl.mla.mla_prefill import mla_prefill as mla_prefill
     from .impl.mla.sm90_config import Sm90MlaConfig as Sm90MlaConfig
@@ -67,6 +68,7 @@ _PLACES = {
     "Sm90AttentionBackwardHd256Config": ".impl.attention.bwd.sm90_hd256_config",
     "Sm90AttentionBackwardConfig": ".impl.attention.bwd.sm90_config",
     "Sm90GemmConfig": ".impl.gemm.sm90_config",
+    "Sm100GemmConfig": ".impl.gemm.sm100_config",
     "Implementation": ".dispatch.registry",
     "ReductionConfig": ".impl.reduction.config",
     "RopeConfig": ".impl.rope.config",

@@ -84,7 +84,7 @@ def test_notes():
     scaled = "note: expected times are scaled from H200 figures: memory bandwidth x "
     assert f"{scaled}0.70, clock x 1.00, SMs x 1.00\n" in explained["H100"]
     assert f"{scaled}1.67, clock x 1.01, SMs x 1.12\n" in explained["B200"]
-    assert "note: on sm_100 and later the library has mma.sync kernels, no tcgen05 kernels" in explained["B200"]
+    assert "note: on sm_100 and later the library has mma.sync kernels, no tcgen05 kernel for this" in explained["B200"]
     assert "mma.sync kernels" not in str(ROWS.explain(problem_of("softmax")[1], device_of("sm_100a")))
 
 

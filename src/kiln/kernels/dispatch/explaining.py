@@ -20,7 +20,8 @@ _SHOWN_CONFIGS = 6
 
 def notes_on(problem: Any, device: Any, choices: tuple[Any, ...], by_rule: bool) -> tuple[str, ...]:
     """Return what to know about the first of some choices; `by_rule`: the library chose it."""
-    first = type(choices[0].implementation).__name__
+    implementation = choices[0].implementation
+    first = type(implementation).__name__
     notes = []
     if by_rule and any(choice.cost < choices[0].cost for choice in choices):
         notes.append(
@@ -31,8 +32,10 @@ def notes_on(problem: Any, device: Any, choices: tuple[Any, ...], by_rule: bool)
         notes.append(f"expected times are from {tuned.MEASURED_ON} figures, not scaled: {device.name} is unknown")
     elif scale := tuned.scale_to(device):
         notes.append(f"expected times are scaled from {tuned.MEASURED_ON} figures: {scale}")
-    if problem.mma_dtype and device.capability >= (10, 0):
-        lacks = ", no tcgen05 kernels" if device.generation.tmem else ""
+    if implementation.predicted:
+        notes.append(f"times of {first} are predicted: no GPU has run it, and kernels/tuned/b200.json says from what")
+    elif problem.mma_dtype and device.capability >= (10, 0):
+        lacks = ", no tcgen05 kernel for this" if device.generation.tmem else ""
         notes.append(f"on sm_100 and later the library has mma.sync kernels{lacks}")
     return tuple(notes)
 

@@ -36,6 +36,9 @@ class Implementation:
     """Whether it touches arrays only through `dispatch.launches` and `dispatch.arrays`, so that a call can be recorded
     and repeated. Otherwise every call runs Python."""
 
+    predicted = False
+    """Whether its times are predictions for GPUs that nobody has measured it on."""
+
     def supports(self, problem: Any, device: Device) -> str | None:
         """Return why it cannot compute a problem on a device; None if it can."""
         raise NotImplementedError

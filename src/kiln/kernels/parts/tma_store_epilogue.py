@@ -111,12 +111,16 @@ class TmaStoreEpilogue:
             stored = number // self.subtiles_per_stage
             step = number % self.subtiles_per_stage
             stage = stored % self.num_stages
-            values = results.combine(number, acc.subtile(number))
+            loaded = acc.subtile(number)
+            if const_expr(unrolled and number == acc.num_subtiles - 1):
+                acc.release()
+            values = results.combine(number, loaded)
             self.fill(results, values, acc.subtile_shape, stage, step)
             if const_expr(self.subtiles_per_stage == 1) or step == self.subtiles_per_stage - 1:
                 self.store(results, stored, stage)
         results.end()
-        acc.release()
+        if const_expr(not unrolled):
+            acc.release()
 
     @cute.jit
     def fill(

@@ -139,3 +139,12 @@ def _tables() -> dict[str, Any]:
 def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of the table with extents as tuples, as configs have them."""
     return {name: tuple(x) if isinstance(x, list) and isinstance(x[0], (int, float)) else x for name, x in row.items()}
+
+
+@functools.cache
+def predicted(table: str) -> dict[str, float]:
+    """Return the figures of a model that nobody has measured: published ones of a B200, and assumptions.
+
+    `b200.json` says where each is from. They are cycles, shares, and microseconds that do not scale.
+    """
+    return json.loads(Path(__file__).with_name("b200.json").read_text())[table]

@@ -7,10 +7,12 @@ import itertools
 import os
 from typing import Any
 
+import gemm_arrays
 import ml_dtypes
 import numpy as np
 import pytest
 import sass
+from gemm_arrays import close, exact, padded
 from nvidia_testing import needs_nvdisasm
 
 import kiln
@@ -22,8 +24,8 @@ from kiln.kernels.dispatch.problem import TensorLayout
 from kiln.kernels.impl.gemm import REGISTRY, GemmProblem, sm90_cost
 from kiln.kernels.impl.gemm.epilogue_fusion import EpilogueFusion
 from kiln.kernels.impl.gemm.implementations import FallbackConfig, Sm80Gemm
+from kiln.kernels.impl.gemm.padded import Sm90PaddedGemm
 from kiln.kernels.impl.gemm.sm90_implementation import Sm90Gemm
-from kiln.kernels.impl.gemm.sm90_padded import Sm90PaddedGemm
 from kiln.testing import dry_run
 from kiln.utils import schedulers
 
@@ -49,31 +51,9 @@ def _cpu():
         yield
 
 
-def padded(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array whose rows begin at multiples of 16 bytes."""
-    each = 16 // np.dtype(dtype).itemsize
-    whole = (*shape[:-1], -(-shape[-1] // each) * each)
-    size = int(np.prod(whole)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 16, np.uint8)
-    first = -memory.ctypes.data % 16
-    return memory[first : first + size].view(dtype).reshape(whole)[..., : shape[-1]]
-
-
 def operand(rows: int, columns: int, dtype: Any = F16, way: str = "N", batch: tuple[int, ...] = ()) -> np.ndarray:
     """Normal data; N: rows are contiguous, T: columns."""
-    x = padded((*batch, rows, columns) if way == "N" else (*batch, columns, rows), dtype)
-    x[...] = RNG.integers(-9, 9, x.shape) if np.dtype(dtype).kind in "iu" else RNG.standard_normal(x.shape)
-    return x if way == "N" else x.swapaxes(-1, -2)
-
-
-def exact(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a.astype(np.float64) @ b.astype(np.float64)
-
-
-def close(got: np.ndarray, wanted: np.ndarray, ulps: float = 4.0) -> None:
-    """Within the rounding of the result's type, accumulated in f32."""
-    step = float(ml_dtypes.finfo(got.dtype).eps) if np.dtype(got.dtype).kind in "fV" else 0.0
-    np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=ulps * step, atol=ulps * step * 8 + 1e-5)
+    return gemm_arrays.operand(RNG, rows, columns, dtype, way, batch)
 
 
 @pytest.mark.parametrize(("layout", "config"), [("NN", PAIRED), ("NT", PAIRED), ("TN", PINGPONG), ("TT", ACROSS)])
@@ -579,7 +559,7 @@ def test_all_candidates_work(kind, k):
 def test_other_architectures():
     problem = problem_of(kiln.Float16, 4096, 4096, 4096)
     assert type(REGISTRY.choose(problem, H200).config) is kernels.Sm90GemmConfig
-    for name in ("sm_80", "sm_90", "sm_100a", "sm_120a"):
+    for name in ("sm_80", "sm_90", "sm_100", "sm_120a"):
         assert type(REGISTRY.choose(problem, device_of(name)).config) is kernels.Sm80GemmConfig
     with pytest.raises(TypeError, match="wgmma needs sm_90a, and .* is sm_80"):
         REGISTRY.choose(problem, device_of("sm_80"), kernels.Sm90GemmConfig())

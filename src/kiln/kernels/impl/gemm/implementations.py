@@ -20,6 +20,7 @@ from ...tuned import coefficients
 from . import sm80_cost
 from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion
+from .padded import Sm90PaddedGemm, Sm100PaddedGemm
 from .problem import FLOATS8, INTEGERS, SCALE_BLOCK, GemmProblem
 from .simt import SimtGemmKernel
 from .sm80 import Sm80GemmKernel
@@ -28,7 +29,7 @@ from .sm80_epilogue import SimtEpilogue, Sm80Epilogue
 from .sm80_mixed_input import K_STEP, Sm80MixedInputGemmKernel, mixed_input_smem_bytes
 from .sm90_implementation import Sm90Gemm
 from .sm90_mixed_input import Sm90MixedInputGemm
-from .sm90_padded import Sm90PaddedGemm
+from .sm100_implementation import Sm100Gemm
 from .split_k import reduce_partials, run_split_k
 
 if TYPE_CHECKING:
@@ -391,3 +392,5 @@ def _scaled(weight: cute.TensorSSA, scale: cute.TensorSSA) -> Any:
 REGISTRY.register(Sm90MixedInputGemm)
 REGISTRY.register(Sm90PaddedGemm(Sm90Gemm()))
 REGISTRY.register(Sm90Gemm)
+REGISTRY.register(Sm100PaddedGemm(Sm100Gemm()))
+REGISTRY.register(Sm100Gemm)

@@ -1,0 +1,344 @@
+"""GEMM with tcgen05 (sm_100a and its kin): TMA loads, accumulators in tensor memory, TMA stores.
+
+The kernel is persistent and warp-specialised: there is a CTA for each SM, alone or in a pair that multiplies a tile
+together. One warp loads tiles of A and B through a pipeline of stages in shared memory. A warp for each accumulator
+issues the MMAs; in a pair that of the even CTA, the leader, does for both. A warpgroup for each accumulator stores it,
+while the tile after it is multiplied into other columns of tensor memory. With cluster launch control a further warp
+asks which tile is next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from .... import Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, range_constexpr, utils
+from ....cute import arch
+from ....cute.nvgpu import OperandMajorMode, cpasync, tcgen05
+from ....utils import sm100
+from ...parts.tensor_views import tma_view
+from ...parts.tma_operand import TmaLoads, TmaOperand
+from .sm80_epilogue import EpilogueTensors
+
+if TYPE_CHECKING:
+    from ....utils.schedulers import PersistentTileScheduler, TileLoop
+    from ...parts.clc_tiles import ClcTileLoop, ClcTiles, ClcTileScheduler
+    from ...parts.warp_roles import WarpRoles
+    from .problem import Operand
+    from .sm100_config import Sm100GemmConfig
+    from .sm100_epilogue import Sm100Epilogue
+
+    Tiles = tuple[cute.Tensor, list[cute.FastDivmodDivisor]] | ClcTiles
+
+
+class Cluster(NamedTuple):
+    """The CTAs of a cluster (CTA of a pair, M, N, 1), and the coordinate of this one."""
+
+    ctas: cute.Layout
+    place: tuple[Int32, ...]
+
+
+class Pipelines(NamedTuple):
+    """Stages of A and B, and the accumulators of each warpgroup that stores."""
+
+    operands: pipeline.PipelineTmaUmma
+    accumulators: list[pipeline.PipelineUmmaAsync]
+
+
+class Sm100GemmKernel:
+    """The kernel for operands of some types. `batched`: whether A, B and D differ from batch to batch."""
+
+    __kiln_fixed__ = True
+
+    def __init__(
+        self,
+        a: Operand,
+        b: Operand,
+        batched: tuple[bool, bool, bool],
+        config: Sm100GemmConfig,
+        scheduler: PersistentTileScheduler,
+        epilogue: Sm100Epilogue,
+    ) -> None:
+        # TMA rounds f32 to TF32; tensor cores would truncate.
+        a, b = (dataclasses.replace(x, dtype=TFloat32) if x.dtype is Float32 else x for x in (a, b))
+        self.a: Operand = b if config.swap_ab else a
+        self.b: Operand = a if config.swap_ab else b
+        self.batched = batched
+        self.config = config
+        self.roles: WarpRoles = config.roles()
+        self.scheduler = scheduler
+        self.epilogue = epilogue
+
+    @cute.jit
+    def __call__(
+        self,
+        a: cute.Tensor,
+        b: cute.Tensor,
+        d: cute.Tensor,
+        rest: list[cute.Tensor],
+        alpha: Float32,
+        beta: Float32,
+        stream: Int64,
+    ):
+        """Launch the kernel for (L, M, K), (L, K, N), (L, M, N), and other tensors, as `GemmArguments.launch` does.
+
+        With swap-AB, M is N in the kernel, and N is M.
+        """
+        config = self.config
+        epilogue = self.epilogue
+        extra = len(epilogue.out_types) - 1
+        row_partials, rest = (rest[:1], rest[1:]) if epilogue.reduces_rows else ([], rest)
+        inputs = rest[extra:]
+        a = tma_view(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
+        b = tma_view(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
+        outs = [tma_view(x, [1, 2, 0], epilogue.out_width, self.batched[2]) for x in (d, *rest[:extra])]  # (M, N, L)
+        inputs = [tma_view(x, [1, 2, 0], w, True) for x, w in zip(inputs, epilogue.input_widths)]
+        if const_expr(config.swap_ab):
+            a, b = b, a
+            outs, inputs = ([cute.select(x, mode=[1, 0, 2]) for x in tensors] for tensors in (outs, inputs))
+        divisors = self.scheduler.divisors(outs[0])
+        mma = self.mma()
+        cluster = (*config.cluster_shape_mn, 1)
+        shape = config.mma_shape_mnk
+        layout_a = sm100.make_smem_layout_a(mma, shape, self.a.dtype, config.ab_stages)
+        layout_b = sm100.make_smem_layout_b(mma, shape, self.b.dtype, config.ab_stages)
+        tma_a = TmaOperand.of_mma("A", a, layout_a, shape, mma, cluster)
+        tma_b = TmaOperand.of_mma("B", b, layout_b, shape, mma, cluster)
+        stores, coords = epilogue.tma_stores(outs)
+        tensors = EpilogueTensors(outs, inputs, alpha, beta, stores, coords, row_partials)
+        self.kernel(tma_a, tma_b, mma, tensors, divisors).launch(
+            grid=self.scheduler.grid(outs[0]),
+            block=(self.roles.threads, 1, 1),
+            cluster=self.scheduler.cluster(),
+            stream=stream,
+            min_blocks_per_mp=1,
+            use_pdl=True,
+        )
+
+    def mma(self) -> cute.TiledMma:
+        """Return the tiled MMA of a CTA or a pair, with one accumulator."""
+        return sm100.make_trivial_tiled_mma(
+            self.a.dtype,
+            self.b.dtype,
+            _major(self.a),
+            _major(self.b),
+            self.epilogue.acc_dtype,
+            tcgen05.CtaGroup.TWO if self.config.pair else tcgen05.CtaGroup.ONE,
+            self.config.mma_shape_mnk[:2],
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        a: TmaOperand,
+        b: TmaOperand,
+        mma: cute.TiledMma,
+        tensors: EpilogueTensors,
+        divisors: list[cute.FastDivmodDivisor],
+    ):
+        """Set up shared memory, barriers and tensor memory, then run the role of each warp."""
+        config = self.config
+        roles = self.roles
+        warp = arch.make_warp_uniform(arch.warp_idx())
+        if warp == roles.first("load"):
+            for atom in (a.atom, b.atom, *tensors.tma_stores):
+                cpasync.prefetch_descriptor(atom)
+        smem = utils.SmemAllocator()
+        sA = [a.allocate(smem) for _ in range(config.accumulators)]
+        sB = b.allocate(smem)
+        buffers = self.epilogue.allocate(smem)
+        ctas = cute.tiled_divide(cute.make_layout((*config.cluster_shape_mn, 1)), (mma.thr_id.shape,))
+        rank = arch.make_warp_uniform(arch.block_idx_in_cluster())
+        cluster = Cluster(ctas, ctas.get_flat_coord(rank))
+        pipes = self.make_pipelines(a, b, mma, ctas)
+        tiles = self.scheduler.setup(smem, tensors.tma_coords[0], divisors)
+        freed = smem.allocate_array(Int64) if const_expr(config.pair) else None
+        tmem = utils.TmemAllocator(
+            smem.allocate_array(Int32),
+            roles.barrier("tensor memory"),
+            is_two_cta=config.pair,
+            two_cta_tmem_dealloc_mbar_ptr=freed,
+        )
+        pipeline.pipeline_init_arrive(cluster_shape_mn=ctas, is_relaxed=True)
+        pipeline.pipeline_init_wait(cluster_shape_mn=ctas)
+        # Up to here, and until something is loaded, a CTA may run beside the end of the kernel before it.
+        if roles.has(warp, "load"):
+            self.load(pipes.operands, cluster, mma, a, sA, b, sB, tiles)
+        if const_expr(config.dynamic):
+            if roles.has(warp, "schedule") & (rank == 0):
+                cast("ClcTileScheduler", self.scheduler).request_tiles(tiles)
+        if roles.has(warp, "mma"):
+            tmem.wait_for_alloc()
+            if cluster.place[0] == 0:
+                accumulators = cute.make_tensor(tmem.retrieve_ptr(self.epilogue.acc_dtype), self.acc_layout(mma))
+                for i in range_constexpr(config.accumulators):
+                    if warp == roles.first("mma") + i:
+                        self.multiply(pipes, i, mma, sA[i], sB, accumulators[(*(None,) * 4, i)], self.k_tiles(a), tiles)
+        if roles.has(warp, "epilogue"):
+            tmem.allocate(config.acc_columns)
+            tmem.wait_for_alloc()
+            tmem.relinquish_alloc_permit()
+            memory = tmem.retrieve_ptr(self.epilogue.acc_dtype)
+            accumulators = cute.make_tensor(memory, self.acc_layout(mma))
+            arch.griddepcontrol_wait()
+            for i in range_constexpr(config.accumulators):
+                if roles.index(warp, "epilogue") == i:
+                    self.store(pipes, i, cluster, accumulators[(*(None,) * 4, i)], buffers, tiles, tensors)
+            roles.barrier("stored").arrive_and_wait()  # all have loaded what the warp that frees did not
+            tmem.free(memory)
+
+    def make_pipelines(self, a: TmaOperand, b: TmaOperand, mma: cute.TiledMma, ctas: cute.Layout) -> Pipelines:
+        """Return the pipelines of one warp that loads, warps that issue MMAs, and warpgroups that store."""
+        config = self.config
+        one = pipeline.CooperativeGroup(pipeline.Agent.Thread)
+        operands = pipeline.PipelineTmaUmma.create(
+            num_stages=config.ab_stages,
+            producer_group=one,
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, config.accumulators),
+            tx_count=config.accumulators * a.stage_bytes(mma) + b.stage_bytes(mma),
+            cta_layout_vmnk=ctas,
+            enable_multicast_signaling=True,
+            defer_sync=True,
+        )
+        warps = pipeline.CooperativeGroup(pipeline.Agent.Thread, 4 * config.ctas)  # of both CTAs
+        accumulators = [
+            pipeline.PipelineUmmaAsync.create(
+                num_stages=config.acc_stages,
+                producer_group=one,
+                consumer_group=warps,
+                cta_layout_vmnk=ctas,
+                defer_sync=True,
+            )
+            for _ in range(config.accumulators)
+        ]
+        return Pipelines(operands, accumulators)
+
+    def acc_layout(self, mma: cute.TiledMma) -> cute.Layout:
+        """Return the layout of all accumulators: (MMA, MMA_M, MMA_N, stage, number in the tile)."""
+        config = self.config
+        shape = cute.append(mma.partition_shape_C(config.mma_shape_mnk[:2]), config.acc_stages)
+        return mma.make_fragment_C(cute.append(shape, config.accumulators)).layout
+
+    def k_tiles(self, a: TmaOperand) -> Int32:
+        """Return the stages of K."""
+        return Int32(cute.ceil_div(a.tensor.shape[1], self.config.tile_shape_mnk[2]))
+
+    def k_range(self, k_tiles: Int32, work: TileLoop | ClcTileLoop, tiles: Tiles) -> tuple[Int32 | int, Int32]:
+        """Return the first stage of K of a tile, and how many it has; with split-K, results of a batch are partials."""
+        if self.config.split_k == 1:
+            return 0, k_tiles
+        part = work.tile().batch
+        parts = tiles[0].shape[2]
+        first = k_tiles * part // parts
+        return first, k_tiles * (part + 1) // parts - first
+
+    # --- loads -------------------------------------------------------------------------------------------------------
+
+    @cute.jit
+    def load(
+        self,
+        pipe: pipeline.PipelineTmaUmma,
+        cluster: Cluster,
+        mma: cute.TiledMma,
+        a: TmaOperand,
+        sA: list[cute.Tensor],
+        b: TmaOperand,
+        sB: cute.Tensor,
+        tiles: Tiles,
+    ):
+        """Load the parts of A and B that this CTA has of its tiles, one K tile to a stage."""
+        config = self.config
+        thr_mma = mma.get_slice(cluster.place[0])
+        part_a = thr_mma.partition_A(a.tiles((None, None, None)))
+        part_b = thr_mma.partition_B(b.tiles((None, None, None)))
+        loads_a = [self.tma_loads(cluster, a, stages, part_a, 2) for stages in sA]
+        load_b = self.tma_loads(cluster, b, sB, part_b, 1)
+        k_tiles = self.k_tiles(a)
+        producer = pipe.make_producer()
+        arch.griddepcontrol_wait()
+        for work in self.scheduler.tile_loop(tiles):
+            tile = work.tile()
+            rows = tile.m // config.ctas * config.accumulators
+            of_tile = [load.of_tile(rows + i, tile.batch) for i, load in enumerate(loads_a)]
+            of_tile.append(load_b.of_tile(tile.n, tile.batch))
+            first, count = self.k_range(k_tiles, work, tiles)
+            for step in range(first, first + count):
+                stage = producer.acquire_and_advance()
+                for load in of_tile:
+                    load.issue(step, stage.index, stage.barrier)
+        producer.tail()  # the MMAs of other CTAs may still release stages here
+
+    def tma_loads(
+        self, cluster: Cluster, operand: TmaOperand, stages: cute.Tensor, part: cute.Tensor, mode: int
+    ) -> TmaLoads:
+        """Return the TMA loads of an operand by this CTA, of which those along a mode of the cluster need the same."""
+        ctas, place = cluster
+        count = cute.size(ctas, mode=[mode])
+        mask = cpasync.create_tma_multicast_mask(ctas, place, mode) if count > 1 else 0
+        stages, source = operand.partition(stages, part, place[mode], count)
+        return TmaLoads(operand.atom, source, stages, mask)
+
+    # --- MMAs --------------------------------------------------------------------------------------------------------
+
+    @cute.jit
+    def multiply(
+        self,
+        pipes: Pipelines,
+        number: int,
+        mma: cute.TiledMma,
+        sA: cute.Tensor,
+        sB: cute.Tensor,
+        accumulators: cute.Tensor,
+        k_tiles: Int32,
+        tiles: Tiles,
+    ):
+        """Issue the MMAs of one accumulator of each tile, in the warp of the leader."""
+        tCrA = mma.make_fragment_A(sA)
+        tCrB = mma.make_fragment_B(sB)
+        consumer = pipes.operands.make_consumer()
+        producer = pipes.accumulators[number].make_producer()
+        for work in self.scheduler.tile_loop(tiles):
+            _, count = self.k_range(k_tiles, work, tiles)
+            free = producer.acquire_and_advance()
+            acc = accumulators[None, None, None, free.index]
+            mma.set(tcgen05.Field.ACCUMULATE, False)  # the first MMA overwrites the accumulator
+            for _ in range(count):
+                full = consumer.wait_and_advance()
+                for k_block in range_constexpr(cute.size(tCrA, mode=[2])):
+                    at = (None, None, k_block, full.index)
+                    cute.gemm(mma, acc, tCrA[at], tCrB[at], acc)
+                    mma.set(tcgen05.Field.ACCUMULATE, True)
+                full.release()
+            free.commit()
+        producer.tail()
+
+    # --- epilogue ----------------------------------------------------------------------------------------------------
+
+    @cute.jit
+    def store(
+        self,
+        pipes: Pipelines,
+        number: int,
+        cluster: Cluster,
+        accumulators: cute.Tensor,
+        buffers: list[cute.Tensor],
+        tiles: Tiles,
+        tensors: EpilogueTensors,
+    ):
+        """Store the rows that this CTA has of one accumulator of each tile, by a warpgroup."""
+        config = self.config
+        thread = arch.thread_idx()[0] % (4 * 32)
+        consumer = pipes.accumulators[number].make_consumer()
+        for work in self.scheduler.tile_loop(tiles):
+            full = consumer.wait_and_advance()
+            tile = work.tile()
+            arch.griddepcontrol_launch_dependents()
+            rows = (tile.m // config.ctas * config.accumulators + number) * config.ctas + cluster.place[0]
+            stage = arch.make_warp_uniform(full.index)  # addresses of tensor memory are in uniform registers
+            acc = accumulators[(None, None), 0, 0, stage]
+            self.epilogue.write(acc, full, thread, number, buffers, tensors, rows, tile)
+        self.epilogue.finish()
+
+
+def _major(operand: Operand) -> OperandMajorMode:
+    return OperandMajorMode.K if operand.k_major else OperandMajorMode.MN
