@@ -34,7 +34,7 @@ def run(kernels):
     os.environ["CUTE_DSL_ARCH"] = "sm_100a"
     try:
         pairs = [
-            (kernels.gemm(a, b, config=config((256, 32, 64), (2, 1), 2, 2, 2, 1)), want),
+            (kernels.gemm(a, b, config=config((256, 96, 64), (2, 1), 2, 2, 2, 1)), want),
             (kernels.gemm(a, b, c=c, config=config((512, 32, 64), (2, 1), 2, 1, 2, 1)), want + c),
             (kernels.gemm(a, b, config=config((128, 32, 64), (2, 1), 2, 1, 3, 1, pair=False, dynamic=True)), want),
         ]
