@@ -240,3 +240,32 @@ ALLOWED = {
 @pytest.mark.parametrize("program", ALLOWED, ids=lambda f: f.__name__)
 def test_what_is_right_stays(program: Any):
     assert run(program) == ALLOWED[program]
+
+
+def test_a_loop_that_passes_a_tuple_on_keeps_its_objects():
+    """A function takes a tuple of objects, changes them, and returns a new tuple of the same: around a loop, they are one object each."""
+
+    @cute.jit
+    def step(boxes: tuple, out: cute.Tensor):
+        first, second = boxes
+        first.bump()
+        out[first.v] = 1
+        return first, second
+
+    @cute.jit
+    def pair(boxes: tuple, out: cute.Tensor):
+        for _ in range(Int32(2)):
+            boxes = step(boxes, out)
+        return boxes
+
+    @cute.jit
+    def passed_on(n: Int32, out: cute.Tensor):
+        a, b = Box(Int32(0)), Box(Int32(10))
+        for _ in range(n):
+            a, b = pair((a, b), out)
+        a.bump()
+        out[0], out[1] = a.v, b.v
+
+    out = np.zeros(16, np.int32)
+    passed_on(3, out)
+    assert out.tolist() == [7, 10, 1, 1, 1, 1, 1, *[0] * 9]

@@ -244,6 +244,15 @@ def _is_another(old: object, now: object) -> bool:
     return tree.is_mutable(old) and type(old) is type(now)
 
 
+def _is_unchanged(old: object, now: object) -> bool:
+    """Return whether a value that a loop does not carry is the same after an iteration: a new tuple of the same objects is."""
+    if old is now:
+        return True
+    if isinstance(old, tuple) and isinstance(now, tuple):
+        return type(old) is type(now) and len(old) == len(now) and all(map(_is_unchanged, old, now))
+    return not tree.has_dynamic((old, now)) and tree.static_equal(old, now)
+
+
 def _later(old: object, now: object) -> str:
     return f"another {type(now).__name__}" if _is_another(old, now) else tree.describe(now)
 
@@ -416,7 +425,7 @@ class _LoopState:
         for name in self.fixed:
             now = self.scope.get(name)
             old = self.before[name]
-            if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
+            if _is_unchanged(old, now):
                 continue
             constexpr = name in rec.function.constexpr_names
             refusal = type_error(
