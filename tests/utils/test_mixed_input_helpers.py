@@ -82,8 +82,8 @@ def test_nibbles_get_their_signs():
 
 
 def test_partitioned_accumulators_as_tiles():
-    @cute.jit
-    def f():
+    @cute.kernel
+    def kernel():
         mma = kiln.utils.sm100.make_trivial_tiled_mma(
             kiln.Float16, OperandMajorMode.K, OperandMajorMode.K, Float32, CtaGroup.ONE, (128, 64)
         )
@@ -91,8 +91,20 @@ def test_partitioned_accumulators_as_tiles():
         tile = gemm.sm100.transform_partitioned_tensor_layout(acc)
         assert cute.product_each(tile.shape) == (128, 128, 2)
         assert tile.layout((3, 70, 1)) == acc.layout(((3, 6), 0, 1, 1))
+        swizzle = cute.make_swizzle(3, 3, 3)
+        swizzled = cute.make_layout(((16, 8), 2, 3, 2), stride=((1, 16), 128, 256, 768))
+        composed = cute.make_composed_layout(swizzle, 0, swizzled)
+        pointer = cute.arch.alloc_smem(kiln.Float16, 1536, 128)
+        both = gemm.sm100.transform_partitioned_tensor_layout(cute.make_tensor(pointer, composed))
+        assert cute.product_each(both.shape) == (32, 24, 2)
+        assert both.layout.inner == swizzle
+        assert both.layout.outer((17, 9, 1)) == swizzled(((1, 1), 1, 1, 1))
         with pytest.raises(kiln.DSLUserCodeTypeError, match="takes a tensor"):
             gemm.sm100.transform_partitioned_tensor_layout(acc[(None, None), 0, 0, 0])
+
+    @cute.jit
+    def f():
+        kernel().launch(grid=1, block=32)
 
     cute.compile(f)
 

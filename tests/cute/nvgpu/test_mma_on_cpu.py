@@ -390,3 +390,44 @@ def test_matrices_of_bytes_are_refused_as_they_are():
             warp.LdMatrix16x16x8bOp(*options)
     with pytest.raises(TypeError, match="16 bits"):
         cute.make_copy_atom(warp.LdMatrix16x16x8bOp(True, 1), F16)
+
+
+def test_accumulators_as_operand_with_repeated_values():
+    """A C of one MMA along K, divided by 2 to serve as A of a deeper MMA too, has each value twice: once is meant."""
+    mma = cute.make_tiled_mma(warp.MmaF16BF16Op(F16, F32, (16, 8, 8)))
+    a, b = sample((16, 8), np.float16, 0), sample((8, 8), np.float16, 1)
+    expected = exact(exact(a, b), b)
+
+    @cute.kernel
+    def kernel(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
+        thread = mma.get_slice(arch.thread_idx()[0])
+        parts = thread.partition_A(a), thread.partition_B(b), thread.partition_C(c)
+        a_regs, b_regs, first = (
+            mma.make_fragment_A(parts[0]),
+            mma.make_fragment_B(parts[1]),
+            mma.make_fragment_C(parts[2]),
+        )
+        cute.basic_copy(parts[0], a_regs)
+        cute.basic_copy(parts[1], b_regs)
+        first.fill(0.0)
+        cute.gemm(mma, first, a_regs, b_regs, first)
+        divided = cute.logical_divide(first.layout, (None, None, 2))
+        layout = cute.make_layout(
+            ((divided.shape[0], divided.shape[2][0]), divided.shape[1], divided.shape[2][1]),
+            stride=((divided.stride[0], divided.stride[2][0]), divided.stride[1], divided.stride[2][1]),
+        )
+        assert cute.size(layout, mode=[0]) == 8
+        again = cute.make_rmem_tensor_like(cute.make_tensor(first.iterator, layout), F16)
+        again.store(cute.make_tensor(first.iterator, layout).load().to(F16))
+        second = mma.make_fragment_C(parts[2])
+        second.fill(0.0)
+        cute.gemm(mma, second, again, b_regs, second)
+        cute.basic_copy(second, parts[2])
+
+    @cute.jit
+    def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
+        kernel(a, b, c).launch(grid=1, block=32)
+
+    c = aligned((16, 8), np.float32)
+    launch(*(from_dlpack(x, assumed_align=16) for x in (a, b, c)))
+    np.testing.assert_array_equal(c, expected)

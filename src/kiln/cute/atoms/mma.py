@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.trace import at_one_location
-from ..layout.algebra import complement, composition
+from ..layout.algebra import complement, composition, filter_zeros
 from ..layout.int_tuple import pretty_str, product, wrap
 from ..layout.inverses import right_inverse
 from ..layout.layout import Layout, make_layout, rank, size
@@ -79,6 +79,15 @@ class MmaTrait(Trait):
                 self.call(d[None, m, n], _part(a, m, k), _part(b, n, k), start[None, m, n], **kwargs)
 
 
+def _without_repeats(layout: object, values: int) -> Layout | None:
+    """Return a layout whose mode 0 has each value once, if it then has so many: programs divide modes of one element."""
+    if not isinstance(layout, Layout) or not layout.is_static():
+        return None
+    first, *others = (layout[i] for i in range(rank(layout)))
+    first = filter_zeros(first)
+    return make_layout([first, *others]) if product(first.shape) == values else None
+
+
 class RegisterMmaTrait(MmaTrait):
     """An operation whose operands all lie in registers, each a vector of a thread's values."""
 
@@ -95,9 +104,12 @@ class RegisterMmaTrait(MmaTrait):
     def registers(self, operand: str, tensor: TracedTensor) -> Registers:
         """Return an operand as the values of its calls."""
         needed = self._values[operand]
+        layout = tensor.offset_layout
         shape = tensor.shape
         if product(shape) != needed and isinstance(shape, tuple):
             shape = shape[0]
+            if product(shape) != needed and (once := _without_repeats(layout, needed)) is not None:
+                return self.as_registers(operand, self.pointer_to(operand, tensor), once)
         if product(shape) != needed:
             raise type_error(
                 f"an MMA takes {needed} values of {operand}, got the shape {pretty_str(shape)}",
@@ -108,7 +120,7 @@ class RegisterMmaTrait(MmaTrait):
                 f"an MMA takes {operand} from registers, got a tensor with the layout {tensor.layout}",
                 f"copy it to what make_fragment_{operand} makes",
             )
-        return self.as_registers(operand, self.pointer_to(operand, tensor), tensor.offset_layout)
+        return self.as_registers(operand, self.pointer_to(operand, tensor), layout)
 
     def as_registers(self, operand: str, pointer: Pointer, layout: object) -> Registers:
         """Return the values of an operand at a pointer by its calls."""

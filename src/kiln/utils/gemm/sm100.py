@@ -35,9 +35,12 @@ def transform_partitioned_tensor_layout(tensor: Any) -> Any:
             f"transform_partitioned_tensor_layout takes a tensor ((M, N), rest M, rest N, ...), got {layout}",
             "what partition_C or make_fragment_C returns",
         )
-    (rows, columns), rest_rows, rest_columns, *others = (layout[i] for i in range(cute.rank(layout)))
-    joined = [_joined(rows, rest_rows), _joined(columns, rest_columns), *others]
-    return cute.make_tensor(tensor.iterator, cute.make_layout(joined))
+    plain = layout.outer if isinstance(layout, cute.ComposedLayout) else layout
+    (rows, columns), rest_rows, rest_columns, *others = (plain[i] for i in range(cute.rank(plain)))
+    joined = cute.make_layout([_joined(rows, rest_rows), _joined(columns, rest_columns), *others])
+    if plain is not layout:
+        joined = cute.make_composed_layout(layout.inner, layout.offset, joined)
+    return cute.make_tensor(tensor.iterator, joined)
 
 
 def _joined(mode: object, rest: object) -> Any:
