@@ -23,11 +23,13 @@ from ...base_dsl.typing import (
     Int16,
     Int32,
     Int64,
+    Numeric,
     TFloat32,
     Uint16,
     Uint32,
     Uint64,
 )
+from ...dialects import cute
 from ...hardware.limits import TENSOR_MAP_BOX as BOX
 from ...hardware.limits import TENSOR_MAP_RANK as _RANK
 from ...hardware.limits import TENSOR_MAP_STRIDE
@@ -264,10 +266,14 @@ def _run(tensor: TracedTensor, smem: Layout, tile: Layout) -> list[tuple[int, in
             raise refuse(f"the box of a tile is static, but {within} takes {pretty_str(s)} elements of a mode", tensor)
         if s > 1:
             modes.append((numbers[tuple(d.mode)], s))
-    if not modes or not is_one(_flat(tensor.layout)[1][modes[0][0]]):
+    major = modes[0][0] if modes else "?"
+    stride = _flat(tensor.layout)[1][modes[0][0]] if modes else None
+    if isinstance(stride, Numeric):  # known when the program runs
+        message = f"majorness: mode {major} of the tensor is contiguous in shared memory ({smem}), and its stride is %ld: TMA takes 1"
+        cute.assert_((Int64(stride) == 1).ir_value(), message, [Int64(stride).ir_value()])  # noqa: PT009
+    elif not is_one(stride):
         raise refuse(
-            f"majorness: the contiguous mode of shared memory ({smem}) is mode {modes[0][0] if modes else '?'} of the tensor, whose "
-            "stride is not a static 1",
+            f"majorness: the contiguous mode of shared memory ({smem}) is mode {major} of the tensor, whose stride is not 1",
             tensor,
             "take a layout in shared memory of the tensor's major mode; mark_layout_dynamic(leading_dim=...) keeps that stride static",
         )
