@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from kernel_testing import run, runs
 
-from kiln import cute
+import kiln
+from kiln import DSLWarning, cute
 from kiln.cute import arch
 from kiln.targets.cpu.runtime.deadlock_report import DeadlockFault
 
@@ -401,3 +402,24 @@ def test_every_pair_of_lanes_can_meet():
     for (out,) in runs(kernel, np.zeros(len(pairs) * 32, np.int32)):
         for row, (a, b) in zip(out.reshape(-1, 32), pairs, strict=True):
             assert row[a] == b + 1 and row[b] == a + 1 and row.sum() == a + b + 2
+
+
+def test_a_lane_that_the_mask_lacks_meets_nobody():
+    """PTX leaves its result undefined. It must not join the next shuffle of the lanes that the mask names."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        lane = arch.thread_idx()[0]
+        total = cute.Int32(lane)
+        for distance in kiln.range_constexpr(4):
+            before = arch.shuffle_sync(total, cute.Int32(lane - (1 << distance)), cute.Int32(0xFFFF), cute.Int32(31))
+            if lane >= 1 << distance:
+                total += before
+        out[lane] = total
+        out[32 + lane] = arch.vote_ballot_sync(lane % 2 == 0, 0xFFFF)
+
+    sums = np.zeros(64, np.int32)
+    with pytest.warns(DSLWarning, match=r"a (shuffle|vote) is executed by a lane that its mask does not name"):
+        run(kernel, sums)
+    assert sums[:16].tolist() == np.cumsum(np.arange(16)).tolist()
+    assert sums[32:48].tolist() == [0x5555] * 16

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ....dialects import nvgpu
 from ....mlir import ir
-from ...lowering.builder import Builder, int_type, ptr_type
+from ...lowering.builder import Builder, constant_value, int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
@@ -30,11 +30,11 @@ def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Val
     """Exchange 32 bits with the lanes of a mask: leave them and wait for theirs."""
     frame = x.frame_of(op)
     x.function.meets = True
-    site = b.i32(x.site_of(op, name.partition(".")[0]))
-    operands = [frame, mask, b.i32(_kind(name)), site, word]
-    hooks = hooks_of(x, op)
     what = name.partition(".")[0]
+    site = b.i32(x.site_of(op, what))
+    hooks = hooks_of(x, op)
     hooks.meet(b, mask, what)
+    operands = [frame, _lanes_met(x, op, b, what, mask), b.i32(_kind(name)), site, word]
     x.suspend_if(b, x.call(b, "kiln_cpu_meet_word", operands, int_type(32)))
     hooks.met(b, what)
     return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
@@ -46,15 +46,32 @@ def meet(
     """Store values in this lane's slot, each at its byte offset, and wait for the lanes of a mask."""
     frame = x.frame_of(op)
     x.function.meets = True
-    slot = x.call(b, "kiln_cpu_join", [frame, mask, b.i32(_kind(name))], ptr_type())
+    what = name.partition(".")[0]
+    met = _lanes_met(x, op, b, what, mask)
+    slot = x.call(b, "kiln_cpu_join", [frame, met, b.i32(_kind(name))], ptr_type())
     for value, offset in bring:
         b.store(value, b.byte_gep(slot, offset), 8)
-    site = b.i32(x.site_of(op, name.partition(".")[0]))
+    site = b.i32(x.site_of(op, what))
     hooks = hooks_of(x, op)
-    hooks.meet(b, mask, name.partition(".")[0])
+    hooks.meet(b, mask, what)
     x.suspend_if(b, x.call(b, "kiln_cpu_meet", [frame, site], int_type(32)))
     hooks.met(b, name)
     return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
+
+
+def _lanes_met(x: Expander, op: ir.Operation, b: Builder, what: str, mask: ir.Value) -> ir.Value:
+    """Return the lanes that this lane meets: those of the mask, or itself alone if the mask lacks it.
+
+    PTX leaves the result of such a lane undefined. The others do not wait for it, so it cannot wait for them.
+    """
+    if constant_value(mask) == -1:
+        return mask
+    me = b.binary("shli", b.i32(1), lane_of(x, b))
+    lacks = b.compare("eq", b.binary("andi", mask, me), 0)
+    if x.module.sanitizer is None or "sync" not in x.module.sanitizer.kinds:
+        result = "its result is undefined: PTX asks that a lane which executes it is in the mask"
+        x.warn(op, b.if_(lacks), f"a {what} is executed by a lane that its mask does not name", result)
+    return b.select(lacks, me, mask)
 
 
 def once(b: Builder, meeting: Fields) -> Builder:
@@ -110,7 +127,11 @@ def shuffle(
     else:
         source = b.binary("addi" if kind == "down" else "xori", lane, offset)
     inside = b.compare("sge" if kind == "up" else "sle", source, high)
-    source = b.select(inside, source, lane)
+    reads_it = inside
+    if constant_value(mask) != -1:
+        there = b.binary("andi", b.binary("shrui", meeting.load("arrived"), b.binary("andi", source, 31)), 1)
+        reads_it = b.binary("andi", inside, b.compare("ne", there, 0))
+    source = b.select(reads_it, source, lane)
     got = b.load(int_type(32), slot(b, meeting, source))
     leave(b, meeting)
     return got, inside
