@@ -17,7 +17,9 @@ class Group:
     def __init__(self, block: tuple[int, int, int], blocks: int = 1, cluster: int = 1) -> None:
         threads = block[0] * block[1] * block[2]
         chunk = SMEM + BLOCK_BYTES + threads * HEADER + -(-threads // 32) * WARP_BYTES
-        self.sizes = Sizes((blocks, 1, 1), block, (cluster, 1, 1), SMEM, chunk, blocks, 0)
+        chunk_bits = (chunk - 1).bit_length()
+        chunk = 1 << chunk_bits if cluster > 1 else chunk
+        self.sizes = Sizes((blocks, 1, 1), block, (cluster, 1, 1), SMEM, chunk, chunk_bits, blocks)
         self.memory = (ctypes.c_uint8 * (chunk * blocks))()
         self.context, self.random = Context(), ctypes.c_uint64(1)
         random = ctypes.addressof(self.random)

@@ -316,22 +316,11 @@ class Case:
             tmem[part.lane, column] = int(tmem[part.lane, column]) & ~(255 << shift) & 0xFFFFFFFF | byte << shift
 
 
-def _moved(descriptor: int, by: int) -> int:
-    """A descriptor of an operand that lies so many bytes further on."""
-    for at in (0, 16) if descriptor >> 52 & 1 else (0,):
-        field = (descriptor >> at) + (by >> 4) & 0x3FFF
-        descriptor = descriptor & ~(0x3FFF << at) | field << at
-    return descriptor
-
-
 def issue(record: Mma, ctas: Ctas, issuer: int) -> int:
     """Issue an MMA as a thread of a CTA, which executes it at once; return the code that it is refused with, or 0."""
     place = jit.part_library(parts.TCGEN05).addresses["kiln_cpu_tcgen05_mma"]
     call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(place)
     frame = FrameHeader(block=ctypes.addressof(ctas.records[issuer]))
-    at = ctas.records[issuer].smem  # descriptors have bits of the host's addresses
-    record.b = _moved(record.b, at)
-    record.a = record.a if record.flags & umma.A_IN_TENSOR_MEMORY else _moved(record.a, at)
     return call(ctypes.addressof(frame), ctypes.addressof(record))
 
 

@@ -229,11 +229,9 @@ def decoded_needs(text: str) -> tuple[Generation, limits.Needs]:
     """Return the architecture and the needs of a kernel that `Needs.encoded` wrote."""
     import json
 
-    (major, minor), smem, dynamic, max_threads, pieces, pairs = json.loads(text)
-    needs = limits.Needs(
-        smem, dynamic, max_threads, tuple((place, size, count) for place, size, count in pieces), pairs
-    )
-    return generation_of(f"sm_{major}{minor}"), needs
+    (major, minor), *fields = json.loads(text)
+    needs = limits.Needs(*fields)
+    return generation_of(f"sm_{major}{minor}"), needs._replace(pieces=tuple(map(tuple, needs.pieces)))
 
 
 def meant(name: str) -> str:

@@ -80,6 +80,8 @@ class Needs(NamedTuple):
     """What it allocates: place in the program, bytes, and how often."""
     pairs: bool = False
     """Whether it has tcgen05 instructions of pairs of CTAs."""
+    clusters: bool = False
+    """Whether some launch may have clusters of more than one CTA."""
 
     @property
     def taken(self) -> int:

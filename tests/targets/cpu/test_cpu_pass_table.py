@@ -24,6 +24,10 @@ CASES = {
         llvm.func @f(%a: f32) -> f32 { %s = llvm.call @sine(%a) : (f32) -> f32 llvm.return %s : f32 }""",
         "not: llvm.func @sine\nllvm.func @f(%a:\n%s = math.sin %a\nnot: llvm.call\nllvm.return %s",
     ),
+    "window-addresses": (
+        "func.func @f(%p: !llvm.ptr<3>) -> i32 { %a = llvm.ptrtoint %p : !llvm.ptr<3> to i32 return %a : i32 }",
+        "unrealized_conversion_cast %p\n%a = cute.ptr_to_int\narith.trunci %a : i64 to i32\nnot: llvm.ptrtoint\nreturn",
+    ),
     "narrow-floats": (
         "func.func @f(%a: f32) -> f8E4M3FN { %p = arith.truncf %a : f32 to f8E4M3FN return %p : f8E4M3FN }",
         "arith.bitcast i32\nnot: arith.truncf\nreturn",

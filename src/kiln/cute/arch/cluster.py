@@ -98,7 +98,7 @@ def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: object, *, loc: object = N
     """Return a pointer into the shared memory of another CTA of the cluster. Needs sm_90 or later.
 
     A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is
-    kept.
+    kept. `toint()` is the address of 32 bits that instructions of `.shared::cluster` take in inline PTX.
 
     Args:
         smem_ptr: a pointer into this CTA's shared memory; the result points to the same place there.
@@ -108,9 +108,9 @@ def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: object, *, loc: object = N
     source = pointer(smem_ptr, "map_dsmem_ptr", "smem")
     dtype = smem_ptr.dtype
     alignment = smem_ptr.alignment
-    type_ = cute.ptr_type(dtype.mlir_type, "generic", alignment)
+    type_ = cute.ptr_type(dtype.mlir_type, "dsmem", alignment)
     mapped = nvgpu.cluster.map_shared(source, i32(cta_rank_in_cluster), type_=type_)
-    return Pointer(mapped, dtype, AddressSpace.generic, alignment, swizzle=smem_ptr.swizzle)
+    return Pointer(mapped, dtype, AddressSpace.dsmem, alignment, swizzle=smem_ptr.swizzle)
 
 
 def store_async_dsmem(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Numeric
+from ...dialects import cute
+from ..tensor.pointer import Pointer, from_ir
 from .values import i1, kernel_only, number
 
 __all__ = ["inline_ptx"]
@@ -38,7 +40,8 @@ def inline_ptx(
     """Emit PTX, and return what it wrote, if anything: a number, or a tuple of them.
 
     The code names operands `{$w0}` (written), `{$r0}` (read) and `{$rw0}` (both); `$0`, `$1`, ... also work, first the
-    written ones, then those read and written, then those read. Operands have 16, 32 or 64 bits.
+    written ones, then those read and written, then those read. Operands have 16, 32 or 64 bits. A pointer that is read stands
+    for its address: 32 bits in shared memory, of this CTA or the cluster, and in tensor memory, else 64.
 
     Args:
         ptx_code: the instructions, each with its semicolon.
@@ -49,8 +52,15 @@ def inline_ptx(
     """
     kernel_only("inline_ptx")
     both = [number(v) for v in read_write_args or []]
-    reads = [number(v) for v in read_only_args or []]
+    reads = [_read(v) for v in read_only_args or []]
     return _assembly(ptx_code, list(write_only_types or []), both, reads, predicate)
+
+
+def _read(value: object) -> Numeric:
+    type_ = getattr(value, "type", None)
+    if type_ is not None and cute.is_ptr(type_):
+        value = from_ir(cast("ir.Value", value))
+    return value.toint() if isinstance(value, Pointer) else number(value)
 
 
 def instruction(opcode: str, result: type[N], *operands: Numeric) -> N:

@@ -52,7 +52,7 @@ def pointer(value: Any, what: str, space: str = "") -> ir.Value:
         type_ = pointer_value.type
     if type_ is None or not cute.is_ptr(type_):
         raise type_error(f"{what} takes a pointer, not {type(value).__name__}", "pass tensor.iterator + offset")
-    if space and cute.info(type_).space not in (space, "generic"):
+    if space and cute.info(type_).space not in (space, "generic", *(["dsmem"] if space == "smem" else [])):
         raise type_error(f"{what} takes a pointer to {space}, not to {cute.info(type_).space}")
     return pointer_value
 

@@ -26,9 +26,8 @@ def memory(x: object, what: str, space: AddressSpace) -> TracedTensor:
     """Return a tensor; raise an error if it is not in the memory `space`."""
     if not isinstance(x, TracedTensor) or not x.in_memory:
         raise type_error(f"{what} is a tensor in memory, got {type(x).__name__}")
-    if x.memspace not in (space, AddressSpace.generic) or (
-        x.memspace is AddressSpace.generic and space is AddressSpace.rmem
-    ):
+    of = AddressSpace.smem if x.memspace is AddressSpace.dsmem else x.memspace
+    if of not in (space, AddressSpace.generic) or (x.memspace is AddressSpace.generic and space is AddressSpace.rmem):
         raise type_error(f"{what} lies in {space}, got a tensor in {x.memspace}")
     return x
 

@@ -301,7 +301,6 @@ class Pointer(TensorIterator):
             return address if isinstance(byte, int) and byte == 0 else address | Int32(byte) << _TMEM_BYTE_AT
         address = self._address()
         if self._memspace in (AddressSpace.smem, AddressSpace.dsmem):
-            # On the CPU target these are the lowest bits of a host address, so the sign can be set.
             return Int32._make(Int32(address).ir_value(), False, self._alignment)
         return address
 
@@ -327,6 +326,8 @@ class Pointer(TensorIterator):
         space = _LLVM_SPACES.get(self._memspace, 0)
         type_ = ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr", context())
         value = self.ir_value()
+        if self._memspace is AddressSpace.dsmem:
+            return tracing.emit_value("llvm.inttoptr", type_, (cute.ptr_to_int(value),))
         if self._memspace is _TMEM:
             value = cute.int_to_ptr(Int64(Uint32(self.toint())).ir_value(), value.type)
         return tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,))
@@ -618,6 +619,9 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
     type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
     if not str(value.type).startswith("!llvm.ptr"):
         return pointer_from_address(value, dtype, memspace, alignment)
+    if memspace is AddressSpace.dsmem:
+        integer = tracing.emit_value("llvm.ptrtoint", Int64.mlir_type, (value,))
+        return pointer_from_address(Int64._make(integer), dtype, memspace, alignment)
     address = tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,))
     if memspace is _TMEM:
         return pointer_from_address(Int32(Int64._make(cute.ptr_to_int(address))), dtype, memspace, alignment)

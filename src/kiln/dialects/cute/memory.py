@@ -96,9 +96,9 @@ class IntToPtr(Cute.Operation, name="int_to_ptr", traits=PURE, alias=Alias("addr
     result: Result[Ptr]
 
 
-def int_to_ptr(address: ir.Value, type_: ir.Type) -> ir.Value:
+def int_to_ptr(address: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
     """Return the pointer of type `type_` with an i64 address."""
-    return emit_value("cute.int_to_ptr", type_, (address,))
+    return emit("cute.int_to_ptr", type_, (address,))
 
 
 class PtrToInt(Cute.Operation, name="ptr_to_int", traits=PURE, alias=Alias("pointer", "integer")):
@@ -149,9 +149,9 @@ class CastPtr(Cute.Operation, name="cast_ptr", traits=PURE, alias="pointer"):
     result: Result[Ptr]
 
 
-def cast_ptr(pointer: ir.Value, type_: ir.Type) -> ir.Value:
+def cast_ptr(pointer: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
     """Return the same address under another pointer type."""
-    return emit_value("cute.cast_ptr", type_, (pointer,))
+    return emit("cute.cast_ptr", type_, (pointer,))
 
 
 class View(Cute.Operation, name="view", traits=PURE, alias="pointer"):

@@ -27,7 +27,7 @@ __all__ = [
     "ptr_type",
 ]
 
-SPACES = ("gmem", "smem", "rmem", "generic", "tmem")
+SPACES = ("gmem", "smem", "rmem", "generic", "tmem", "dsmem")
 """The address spaces of pointers and memrefs."""
 
 

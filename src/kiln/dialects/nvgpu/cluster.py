@@ -49,7 +49,7 @@ cluster_wait: Build = ClusterWait.build
 class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE, alias=Alias("pointer", "peer")):
     """Return the address in the shared memory of CTA `rank` of the cluster that corresponds to one in this CTA's.
 
-    The result is a generic pointer.
+    The result is a pointer to the shared memory of the cluster (`dsmem`), or a generic one.
     """
 
     pointer: Operand[Pointer]
@@ -59,8 +59,8 @@ class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE, alias=Alias
     def check(self) -> str:
         which = constant(self.rank)
         space = info(self.result.type).space
-        if space != "generic":
-            return f"gives a pointer to {space}: another block's shared memory has generic addresses"
+        if space not in ("dsmem", "generic"):
+            return f"gives a pointer to {space}: another block's shared memory is dsmem"
         if which is not None and not 0 <= which < 16:
             return f"is of block {which}: a cluster has at most 16"
         return wrong_space(self.pointer, "pointer", "smem")

@@ -10,6 +10,10 @@ class CuteNvgpu(Dialect, name="cute_nvgpu"):
 
 
 def wrong_space(pointer: ir.Value, what: str, *spaces: str) -> str:
-    """Return the rule that a pointer breaks which is not into one of some spaces, or generic; or an empty text."""
+    """Return the rule that a pointer breaks which is not into one of some spaces, or generic; or an empty text.
+
+    The shared memory of the cluster counts as shared memory.
+    """
     space = info(pointer.type).space
-    return "" if space in spaces or space == "generic" else f"has its {what} in {space}: it is in {' or '.join(spaces)}"
+    fits = space in (*spaces, "generic") or (space == "dsmem" and "smem" in spaces)
+    return "" if fits else f"has its {what} in {space}: it is in {' or '.join(spaces)}"

@@ -76,7 +76,7 @@ def _accessed(what: str, where: RawPointer, count: int | None) -> int:
             f"{what}() of {count or 1} {where.dtype.__name__} with l2_cache_hint",
             "1, 2 or 4 numbers of 16, 32 or 64 bits, at most 16 bytes",
         )
-    if where.memspace is AddressSpace.smem:
+    if where.memspace in (AddressSpace.smem, AddressSpace.dsmem):
         raise type_error(f"{what}() in shared memory with l2_cache_hint", "the L2 cache holds global memory")
     return count or 1
 

@@ -33,7 +33,7 @@ def _uncast(address: Any) -> Any:
 
 
 def shared(address: object, what: str) -> RawPointer:
-    """Return an address in the shared memory of this CTA, or of another one of the cluster, which is generic."""
+    """Return an address in the shared memory of this CTA, or of another one of the cluster, which may be generic."""
     pointer = typed(address, what)
     if pointer.memspace not in _SHARED:
         raise type_error(f"{what}() takes an address in shared memory, and this one is in {pointer.memspace}")
@@ -49,13 +49,13 @@ def far(address: object, what: str) -> ir.Value:
 
 
 def is_remote(pointer: RawPointer) -> bool:
-    """Return whether a pointer may point into the shared memory of another CTA: `mapa` gives generic addresses."""
-    return pointer.memspace is AddressSpace.generic
+    """Return whether a pointer may point into the shared memory of another CTA, as those of `mapa` do."""
+    return pointer.memspace in (AddressSpace.dsmem, AddressSpace.generic)
 
 
 def word(pointer: RawPointer) -> Any:
     """Return an address in shared memory of the cluster as the 32 bits that PTX takes."""
-    if not is_remote(pointer):
+    if pointer.memspace is not AddressSpace.generic:
         return pointer.toint()
     code = "{ .reg .b64 t; cvta.to.shared::cluster.u64 t, {$r0}; cvt.u32.u64 {$w0}, t; }"
     return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=[Int64(pointer.toint())])

@@ -42,7 +42,7 @@ def _register(operand: object) -> object:
     if not (hasattr(operand, "get_ptr") or hasattr(operand, "data_ptr") or hasattr(operand, "memspace")):
         return operand
     where = typed(operand, "inline_ptx_hl")
-    near = where.memspace in (AddressSpace.smem, AddressSpace.tmem)
+    near = where.memspace in (AddressSpace.smem, AddressSpace.dsmem, AddressSpace.tmem)
     return where.toint() if near else Int64(where.toint())
 
 

@@ -73,8 +73,9 @@ def red(
     order = choice("mem_order", mem_order or "relaxed", _ORDERS)
     scope = choice("mem_scope", mem_scope or "gpu", _SCOPES)
     choice("shared_space", shared_space or "shared_cta", ("shared_cta", "shared_cluster"))
-    near = where.memspace is AddressSpace.smem
-    space = ".shared::cta" if near else ".global" if where.memspace is AddressSpace.gmem else ""
+    spaces = {AddressSpace.smem: ".shared::cta", AddressSpace.dsmem: ".shared::cluster", AddressSpace.gmem: ".global"}
+    space = spaces.get(where.memspace, "")
+    near = space.startswith(".shared")
     if cache_hint is not None and near:
         raise type_error("red() in shared memory with a cache_hint", "the L2 cache holds global memory")
     noftz = ".noftz" if "16" in kind else ""

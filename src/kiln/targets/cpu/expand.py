@@ -285,6 +285,12 @@ class Expander(host.Expander):
         elif not least <= constant <= most or constant % multiple:
             raise report_at(op.location, CompilerDiagnosticError, what % constant, hint=limit)
 
+    @property
+    def has_clusters(self) -> bool:
+        """Whether the kernel may run in clusters of more than one CTA."""
+        needs = self.module.needs.get(self.function.name)
+        return needs is None or needs.clusters
+
     def frame_of(self, op: AnyOp) -> ir.Value:
         """Return the frame of the running thread; the kernel becomes one that waits."""
         self.kernel_only(op)

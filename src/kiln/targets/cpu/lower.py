@@ -36,7 +36,7 @@ from .ops import (
     warp,
     wgmma,
 )
-from .passes import lane_updates, matrix_fusion
+from .passes import lane_updates, matrix_fusion, window_addresses
 
 if TYPE_CHECKING:
     from ..host.expand import FunctionState as HostFunction
@@ -131,6 +131,9 @@ def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = (
 
         with context():
             external_calls.serve(compilation.module, calls)
+    if conversions := find(compilation.module.operation, window_addresses.CONVERSIONS):
+        with context():
+            window_addresses.convert(conversions)
     if find(compilation.module.operation, ("llvm.inline_asm",)):
         from . import ptx  # half of what there is to import, and few programs have any
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...dialects import cute
 from ...dialects.cute import external
 from ...hardware.architectures import Architecture
-from ...mlir import ir, passmanager
+from ...mlir import find, ir, passmanager
 from ..host import splitting
 from ..host.expand import expand_module
 from ..host.lower import TO_LLVM
@@ -14,7 +14,7 @@ from ..lowering.pass_table import SHARED, Pass, on_module
 from ..lowering.vector_legalisation import LONGEST_ON_HOST, legalise_vectors
 from .expand import HIDDEN
 from .lower import HANDLERS, KernelExpansion
-from .passes import coroutines, external_calls
+from .passes import coroutines, external_calls, window_addresses
 from .passes.loop_versioning import guarded_versions
 from .runtime.records import HEADER
 
@@ -24,6 +24,10 @@ _THREAD_INDEX = 3
 
 def _serve_external_calls(module: ir.Module) -> None:
     external_calls.serve(module, external.calls_in(module))
+
+
+def _convert_window_addresses(module: ir.Module) -> None:
+    window_addresses.convert(find(module.operation, window_addresses.CONVERSIONS))
 
 
 def _expand(module: ir.Module, arch: Architecture) -> None:
@@ -53,6 +57,10 @@ def _make_resumable(module: ir.Module, _arch: Architecture) -> None:
 
 PASSES: dict[str, Pass] = {
     "external-calls": Pass(on_module(_serve_external_calls), "replace calls of functions of libdevice by operations"),
+    "window-addresses": Pass(
+        on_module(_convert_window_addresses),
+        "give integers made of LLVM pointers to shared memory their addresses in its window",
+    ),
     "launch-limits": SHARED["launch-limits"],
     "narrow-floats": SHARED["narrow-floats"],
     "vector-legalisation": Pass(on_module(_cut_vectors), "cut vectors of hundreds of elements into short ones"),

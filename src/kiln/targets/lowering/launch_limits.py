@@ -79,7 +79,8 @@ def _needs(func: ir.Operation, inside: list[ir.Operation], launches: list[cute.L
     most = max((op.max_threads or 0 for op in launches), default=0)
     dynamic = bool(_those(inside, cute.DynamicSmem))
     pairs = any(op.cta_group == 2 for op in _those(inside, Tcgen05Alloc))
-    return Needs(end, dynamic, most, tuple((*key, count) for key, count in listed.items()), pairs)
+    clusters = any(op.preferred_cluster or any(constant_value(size) != 1 for size in op.cluster) for op in launches)
+    return Needs(end, dynamic, most, tuple((*key, count) for key, count in listed.items()), pairs, clusters)
 
 
 def _those(operations: list[ir.Operation], kind: type[_View]) -> list[_View]:

@@ -82,7 +82,7 @@ def int_to_ptr(x: Expander, op: cute.IntToPtr, b: Builder) -> ir.Value:
 
 
 @HANDLERS.expands(cute.PtrToInt)
-def _ptr_to_int(_x: Expander, op: cute.PtrToInt, b: Builder) -> ir.Value:
+def ptr_to_int(_x: Expander, op: cute.PtrToInt, b: Builder) -> ir.Value:
     return b.value("llvm.ptrtoint", int_type(64), (op.pointer,))
 
 

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from .ops.trace import Recording
     from .ops.wgmma import PendingWgmma
 
-_SPACES = {"gmem": 1, "smem": 3, "tmem": 6, "rmem": 0, "generic": 0}
-"""LLVM's numbers for address spaces. A thread's own memory is generic: LLVM infers it, and mostly removes it."""
+_SPACES = {"gmem": 1, "smem": 3, "tmem": 6, "rmem": 0, "generic": 0, "dsmem": 0}
+"""LLVM's numbers for address spaces. A thread's own memory is generic: LLVM infers it, and mostly removes it. The shared memory of
+other CTAs is reached by generic addresses; only as integers they are those of the window of the cluster."""
 
 
 @dataclasses.dataclass

@@ -17,7 +17,7 @@ from ...mlir import context, find, ir, only_has
 from ..lowering import arithmetic as shared_arithmetic
 from ..lowering import memory as shared_memory
 from ..lowering.builder import int_type, operations, symbol, translate
-from ..lowering.expansion import combined
+from ..lowering.expansion import Handlers, combined
 from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
 from ..lowering.loop_annotations import keep_loop_annotations
 from ..lowering.vector_legalisation import legalise_vectors
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 HANDLERS = combined(
     shared_arithmetic.HANDLERS,
-    shared_memory.HANDLERS,
+    Handlers(shared_memory.HANDLERS | cluster.OVERRIDES),
     cute.HANDLERS,
     math.HANDLERS,
     f32.HANDLERS,

@@ -53,9 +53,10 @@ def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.
 
     The address may already be another block's: its offset in that block counts.
     """
+    i64 = int_type(64)
     record = block_of(b, x.frame_of(op))
-    there = b.binary("subi", rank, record.load("rank"))
-    distance = b.binary("muli", there, record.load("chunk"))
-    here = b.compare("slt", rank, 0)
-    wide = b.value("arith.extsi", int_type(64), (b.select(here, b.i32(0), distance),))
-    return b.byte_gep(pointer, wide)
+    bits = b.value("arith.extui", i64, (record.load("chunk_bits"),))
+    inside = b.binary("subi", *(b.value("llvm.ptrtoint", i64, (p,)) for p in (pointer, record.load("smem"))))
+    now = b.binary("addi", b.binary("shrsi", inside, bits), b.value("arith.extui", i64, (record.load("rank"),)))
+    distance = b.binary("shli", b.binary("subi", b.value("arith.extsi", i64, (rank,)), now), bits)
+    return b.byte_gep(pointer, b.select(b.compare("slt", rank, 0), b.i64(0), distance))

@@ -6,9 +6,11 @@ from ....dialects import cute
 from ....mlir import ir
 from ...lowering import memory
 from ...lowering.builder import Builder, int_type
-from ...lowering.expansion import KEEP, Handlers
+from ...lowering.expansion import KEEP, AnyOp, Handlers
 from ...lowering.shared_memory import OFFSET
 from ..expand import INDICES, Expander
+from ..runtime.record_access import block_of
+from ..runtime.records import WINDOW_BITS
 
 HANDLERS = Handlers()
 OVERRIDES = Handlers()
@@ -64,20 +66,60 @@ def _dynamic_smem(x: Expander, op: cute.DynamicSmem, _b: Builder) -> ir.Value:
     return x.function.dynamic_smem
 
 
-def shared_pointer(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
-    """Return the pointer with these low 32 bits that is nearest to the block's shared memory."""
-    i32 = int_type(32)
+def shared_pointer(x: Expander, op: AnyOp, b: Builder, address: ir.Value) -> ir.Value:
+    """Return the pointer with an address of 32 bits in the window of shared memory."""
     i64 = int_type(64)
-    base = b.value("llvm.ptrtoint", i64, (x.function.smem,))
-    distance = b.binary("subi", address, b.value("arith.trunci", i32, (base,)))
-    return b.byte_gep(x.function.smem, b.value("arith.extsi", i64, (distance,)))  # pyright: ignore[reportArgumentType]
+    assert x.function.smem is not None
+    if not x.has_clusters:
+        return b.byte_gep(x.function.smem, b.value("arith.extsi", i64, (address,)))
+    record = block_of(b, x.frame_of(op))
+    # a program may subtract from an address before it adds: the rank is that of the nearest start of a CTA's window
+    rank = b.binary("shrsi", b.binary("addi", address, 1 << WINDOW_BITS - 1), WINDOW_BITS)
+    offset = b.binary("subi", address, b.binary("shli", rank, WINDOW_BITS))
+    ranks = b.value("arith.extsi", i64, (b.binary("subi", rank, record.load("rank")),))
+    distance = b.binary("shli", ranks, b.value("arith.extui", i64, (record.load("chunk_bits"),)))
+    return b.byte_gep(x.function.smem, b.binary("addi", distance, b.value("arith.extsi", i64, (offset,))))
+
+
+def shared_address(x: Expander, op: AnyOp, b: Builder, pointer: ir.Value) -> ir.Value:
+    """Return the address of a pointer in the window of shared memory, in 64 bits.
+
+    It is the offset from the start of a CTA's shared memory, with the CTA's rank in the cluster from bit 24.
+    """
+    i64 = int_type(64)
+    distance = b.binary("subi", *(b.value("llvm.ptrtoint", i64, (p,)) for p in (pointer, x.function.smem)))  # pyright: ignore[reportArgumentType]
+    if not x.has_clusters:
+        return distance
+    record = block_of(b, x.frame_of(op))
+    bits = b.value("arith.extui", i64, (record.load("chunk_bits"),))
+    ranks = b.binary("shrsi", distance, bits)
+    offset = b.binary("subi", distance, b.binary("shli", ranks, bits))
+    rank = b.binary("addi", ranks, b.value("arith.extui", i64, (record.load("rank"),)))
+    return b.binary("ori", offset, b.binary("shli", rank, WINDOW_BITS))
+
+
+def descriptor_address(x: Expander, b: Builder, pointer: ir.Value) -> ir.Value:
+    """Return an address in this CTA's shared memory as descriptors of matrices have it: 14 bits, in units of 16 bytes."""
+    distance = b.binary("subi", *(b.value("llvm.ptrtoint", int_type(64), (p,)) for p in (pointer, x.function.smem)))  # pyright: ignore[reportArgumentType]
+    return b.binary("andi", b.binary("shrui", distance, 4), 0x3FFF)
+
+
+_WINDOWS = ("smem", "dsmem")
+"""Memory whose addresses are those of the window of shared memory."""
 
 
 @OVERRIDES.expands(cute.IntToPtr)
 def _int_to_ptr(x: Expander, op: cute.IntToPtr, b: Builder) -> ir.Value | list[ir.Value]:
-    if x.function.is_kernel and cute.info(op.result.type).space in ("smem", "dsmem"):
-        return shared_pointer(x, b, b.value("arith.trunci", int_type(32), (op.address,)))
+    if x.function.is_kernel and cute.info(op.result.type).space in _WINDOWS:
+        return shared_pointer(x, op, b, b.value("arith.trunci", int_type(32), (op.address,)))
     return memory.int_to_ptr(x, op, b)
+
+
+@OVERRIDES.expands(cute.PtrToInt, types=True)
+def _ptr_to_int(x: Expander, op: cute.PtrToInt, b: Builder) -> ir.Value:
+    if x.function.is_kernel and cute.info(op.types.pointer).space in _WINDOWS:
+        return shared_address(x, op, b, op.pointer)
+    return memory.ptr_to_int(x, op, b)
 
 
 @OVERRIDES.expands(cute.View)

@@ -19,6 +19,7 @@ from ..runtime.engine_table import TCGEN05_ST_QUEUE
 from ..runtime.record_access import Fields, leave
 from ..runtime.records import FrameHeader, Mma
 from ..sanitizer.hooks import hooks_of
+from .cute import descriptor_address
 from .umma import refused_mma
 from .warp import lane_of, meet_word, once
 
@@ -196,18 +197,12 @@ def _together(x: Expander, op: AnyOp, b: Builder, name: str, word: ir.Value) -> 
 
 @HANDLERS.expands(tcgen05.Tcgen05MatrixDescriptor)
 def _matrix_descriptor(x: Expander, op: tcgen05.Tcgen05MatrixDescriptor, b: Builder) -> ir.Value:
-    """Return a descriptor with the low bits of an address, as programs make them of `toint()` by themselves."""
     x.kernel_only(op)
     fields = matrix_descriptor_fields(op.leading, op.stride, op.swizzle, absolute_leading=bool(op.next_chunk))
-    low = _address_field(b, op.pointer)
+    low = descriptor_address(x, b, op.pointer)
     for pointer in op.next_chunk:
-        low = b.binary("ori", low, b.binary("shli", _address_field(b, pointer), 16))
+        low = b.binary("ori", low, b.binary("shli", descriptor_address(x, b, pointer), 16))
     return b.binary("ori", low, fields - (fields >> 63 << 64))
-
-
-def _address_field(b: Builder, pointer: ir.Value) -> ir.Value:
-    address = b.value("llvm.ptrtoint", int_type(64), (pointer,))
-    return b.binary("andi", b.binary("shrui", address, 4), 0x3FFF)
 
 
 def _issue_mma(

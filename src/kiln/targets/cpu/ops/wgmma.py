@@ -11,6 +11,7 @@ from ..runtime.engine_table import WGMMA, WGMMA_QUEUE
 from ..runtime.tensor_core import kind_of
 from ..runtime.wgmma import DIFFERENT
 from ..sanitizer.hooks import hooks_of
+from .cute import descriptor_address
 
 HANDLERS = Handlers()
 
@@ -43,9 +44,7 @@ def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: Builder
     leading = op.leading
     stride = op.stride
     swizzle = op.swizzle
-    i64 = int_type(64)
-    pointer, start = (b.value("llvm.ptrtoint", i64, (p,)) for p in (op.pointer, x.function.smem))
-    address = b.binary("andi", b.binary("shrui", b.binary("subi", pointer, start), 4), 0x3FFF)
+    address = descriptor_address(x, b, op.pointer)
     rest = (leading >> 4) << 16 | (stride >> 4) << 32 | SWIZZLES[swizzle] << 62
     return b.binary("ori", address, rest - (rest >> 63 << 64))
 

@@ -9,10 +9,10 @@ from ....ptx.syntax import Immediate, Operand, Pair, Statement
 from ...host import math
 from ...host.rounding import rounded, rounding_of, step
 from ...lowering.arithmetic import intrinsic
-from ...lowering.builder import Builder, int_type
+from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..ops.cute import shared_pointer
+from ..ops.cute import shared_address, shared_pointer
 from .machine import (
     BITS,
     INTEGER,
@@ -41,9 +41,12 @@ def _cvta(m: Machine, s: Statement) -> ir.Value:
     """Convert between addresses of a state space and generic ones; only the low 32 bits of a shared address count."""
     width = BITS[typed(s)]
     value = m.bits(s.operands[1], width)
-    if s.starts("shared") and "to" not in s.modifiers:
-        address_ = shared_pointer(m.x, m.b, resized(m.b, value, 32))
-        value = m.b.value("llvm.ptrtoint", int_type(64), (address_,))
+    if any(part.startswith("shared") for part in s.modifiers):
+        if "to" not in s.modifiers:
+            address_ = shared_pointer(m.x, m.op, m.b, resized(m.b, value, 32))
+            value = m.b.value("llvm.ptrtoint", int_type(64), (address_,))
+        elif width == 64:
+            value = shared_address(m.x, m.op, m.b, m.b.value("llvm.inttoptr", ptr_type(), (value,)))
     return resized(m.b, value, width)
 
 

@@ -8,7 +8,7 @@ next.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....dialects.nvgpu import OPERATIONS
@@ -55,6 +55,8 @@ class Machine:
         self.values: dict[str, ir.Value] = {}
         self.cells: dict[str, tuple[ir.Value, int]] | None = None
         """Where registers lie in a program with branches, and their widths."""
+        self.modifiers: Sequence[str] = ()
+        """The modifiers of the instruction that is expanded."""
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -109,13 +111,17 @@ class Machine:
         return as_float(self.b, self.x, self.bits(operand, BITS[kind]), kind)
 
     def pointer(self, operand: Operand, space: str) -> ir.Value:
-        """Return the host address that `[base + offset]` is in a state space; "": generic."""
+        """Return the host address that `[base + offset]` is in a state space; "": generic.
+
+        Where an instruction does not say `.shared`, an address of 64 bits is generic.
+        """
         if not isinstance(operand, Address):
             raise Refused(f"{operand} where an address is expected")
         width = 32 if isinstance(operand.base, Register) and self._width(operand.base) == 32 else 64
         address = self.bits(operand.base, width)
-        if space.startswith("shared") or width == 32:
-            base = shared_pointer(self.x, self.b, resized(self.b, address, 32))
+        says_shared = any(part.startswith("shared") for part in self.modifiers)
+        if width == 32 or (space.startswith("shared") and says_shared):
+            base = shared_pointer(self.x, self.op, self.b, resized(self.b, address, 32))
         else:
             base = self.b.value("llvm.inttoptr", ptr_type(), (address,))
         return self.b.byte_gep(base, operand.offset) if operand.offset else base
@@ -247,6 +253,7 @@ class Machine:
         self.values.clear()
 
     def _expand(self, statement: Statement) -> None:
+        self.modifiers = statement.modifiers
         try:
             reading = FORMS.read(statement)
         except UnknownForm as reason:

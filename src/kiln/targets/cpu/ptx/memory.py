@@ -10,7 +10,7 @@ from ...lowering.builder import int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..ops import memory as memory_ops
 from ..ops.cluster import peer
-from ..ops.cute import shared_pointer
+from ..ops.cute import shared_address, shared_pointer
 from ..ops.sync import fence
 from ..runtime.record_access import block_of
 from ..sanitizer.hooks import hooks_of
@@ -97,7 +97,7 @@ def _createpolicy(m: Machine, _s: Statement) -> ir.Value:
 
 @reads(INSTRUCTIONS, control.CTA_RANK)
 def _rank_of_shared(m: Machine, f: Fields) -> ir.Value:
-    return _rank(m, m.b.value("llvm.ptrtoint", int_type(64), (shared_pointer(m.x, m.b, f.address),)))
+    return _rank(m, m.b.value("llvm.ptrtoint", int_type(64), (shared_pointer(m.x, m.op, m.b, f.address),)))
 
 
 @reads(INSTRUCTIONS, control.CTA_RANK_OF_GENERIC)
@@ -119,10 +119,9 @@ def _rank(m: Machine, there: ir.Value) -> ir.Value:
 def _mapa(m: Machine, f: Fields) -> ir.Value:
     b = m.b
     if f.space or f.form is control.MAPA:
-        pointer = shared_pointer(m.x, b, resized(b, f.address, 32))
-    else:
-        pointer = b.value("llvm.inttoptr", ptr_type(), (f.address,))
-    there = peer(m.x, m.op, b, pointer, f.rank)
+        there = peer(m.x, m.op, b, shared_pointer(m.x, m.op, b, resized(b, f.address, 32)), f.rank)
+        return resized(b, shared_address(m.x, m.op, b, there), f.address.type.width)
+    there = peer(m.x, m.op, b, b.value("llvm.inttoptr", ptr_type(), (f.address,)), f.rank)
     return b.value("llvm.ptrtoint", f.address.type, (there,))
 
 

@@ -78,6 +78,7 @@ def initialize(
         block.cluster = block_of(arena, sizes, rank - within)
         block.rank = within
         block.chunk = sizes.chunk
+        block.chunk_bits = sizes.chunk_bits
         block.smem = smem_of(arena, sizes, rank)
         block.dynamic = smem_of(arena, sizes, rank) + static
         block.tmem = Ptr[u32](smem_of(arena, sizes, rank) + (sizes.chunk - sizes.tmem))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ....hardware.limits import BLOCK, GRID
-from ....native import Array, Fn, Ptr, atomic, i32, i64, inline, local, native, ref, struct, u32, u64
+from ....native import Array, Fn, Ptr, atomic, i32, i64, inline, leading_zeros, local, native, ref, struct, u32, u64
 from ...host.call_context import COUNTS_STEPS, MAX_ARGS, MEMORY_FAULT, Context
 from ...host.launch_rules import MAX_COOPERATIVE
 from ...host.libc import aligned_alloc, free, pthread_create, pthread_join
@@ -244,6 +244,9 @@ def launch(
         sizes.chunk = round_up(bytes_ + tmem)
         together = resident == 1 or (resident == 2 and blocks <= MAX_RESIDENT)
         sizes.group = u32(blocks if together else cluster_x * cluster_y * cluster_z)
+    sizes.chunk_bits = u32(64) - u32(leading_zeros(u64(sizes.chunk) - 1))
+    if frame != 0 and cluster_x * cluster_y * cluster_z > 1:
+        sizes.chunk = u32(1) << sizes.chunk_bits
     total = blocks // sizes.group
     job.next = 0
     job.total = total

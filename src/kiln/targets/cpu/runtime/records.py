@@ -31,6 +31,8 @@ TMEM_SLOT, TMEM_COLUMNS = TMEM_ALLOCATION
 TMEM_BYTES = 4 * TMEM_LANES * TMEM_COLUMNS
 SMEM_ALIGNMENT = 1024
 """Alignment of a block's shared memory, static and dynamic, and of its chunk."""
+WINDOW_BITS = 24
+"""Bits of an address of shared memory that say where in its CTA it is; those above are the CTA's rank in the cluster."""
 
 
 @struct
@@ -199,7 +201,8 @@ class BlockRecord:
     context: Ptr[Context]
     cluster: Ptr[BlockRecord]  # the record of the cluster's first block, which keeps what the cluster shares
     rank: u32  # in the cluster
-    chunk: u32  # bytes from one block of the group to the next
+    chunk: u32  # bytes from one block of the group to the next, in clusters a power of two
+    chunk_bits: u32  # the exponent of the least power of two that is not below `chunk`
     smem: Ptr
     dynamic: Ptr  # where dynamic shared memory starts
     tmem: Ptr[u32]  # tensor memory, lane by lane: cell (lane, column) is tmem[lane * TMEM_COLUMNS + column]
@@ -247,6 +250,7 @@ class Sizes:
     cluster: Array[u32, 3]
     smem: u32  # bytes of shared memory of a block
     chunk: u32  # bytes of a block's chunk
+    chunk_bits: u32  # the exponent of the least power of two that is not below `chunk`
     group: u32  # blocks of a group
     dynamic: u32  # bytes of dynamic shared memory, as the launch gave them
     tmem: u32  # bytes of tensor memory of a block; 0 if the kernel has none

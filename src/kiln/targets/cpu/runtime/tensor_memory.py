@@ -17,7 +17,7 @@ from .engine_table import TCGEN05_QUEUE, TCGEN05_ST_QUEUE
 from .engines import ARRIVAL, GROUP, give, nothing
 from .records import TMEM_COLUMNS, TMEM_SLOT, WARP, BlockRecord, FrameHeader, Mma, Operation
 from .threads import ALL, HALF_RELINQUISHED, TMEM_LEAK, even_of, peer_of, wait
-from .umma import A_COLUMNS, IN_FREED, multiply, refused, relative, shift_lanes, tcgen05
+from .umma import A_COLUMNS, IN_FREED, multiply, refused, shift_lanes, tcgen05
 
 SLOTS = TMEM_COLUMNS // TMEM_SLOT
 POISON = 0xFF
@@ -558,7 +558,6 @@ def tcgen05_cp(frame: Ptr[FrameHeader], place: u32, descriptor: u64, form: u32) 
     block = frame.block
     shape = form & 15
     why = refused_columns(block, place, 4 * chosen(PIECES, shape), form >> GROUP_SHIFT)
-    descriptor = relative(address(block.smem), descriptor)
     if not is_refused(why):
         size = u32(address(block) - address(block.smem))
         last = u32(0)

@@ -251,14 +251,14 @@ def wrong_descriptor(descriptor: u64) -> bool:
 
 
 @native
-def crosses(block: Ptr[BlockRecord], mma: Ptr[Mma], descriptor: u64, along_mn: bool, bytes_: u32) -> bool:
+def crosses(mma: Ptr[Mma], descriptor: u64, along_mn: bool, bytes_: u32) -> bool:
     """Return whether a row of a swizzled K-major operand leaves its line of 32, 64 or 128 bytes, as a wrong start does.
 
     Rows have so many bytes. With K = 96 they go on in the next line, where the descriptor says.
     """
     swizzle = u32(descriptor >> 61)
     line = u32(128) if swizzle <= 2 else u32(64) if swizzle == 4 else u32(32)
-    start = u32(relative(address(block.smem), descriptor) & 0x3FFF) << 4
+    start = field(descriptor, 0)
     return (not along_mn) & (swizzle != 0) & (depth_of(mma) != 96) & (start % line + bytes_ > line)
 
 
@@ -296,7 +296,7 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
         return about(mma, NO_PAIR, 0, idesc)
     if wrong_descriptor(mma.b):
         return about(mma, OPERAND, B_OPERAND, mma.b >> 32)
-    if crosses(block, mma, mma.b, fields.B_MAJOR.of(idesc) != 0, u32(32) << u32(mma.flags & SPARSE_A != 0)):
+    if crosses(mma, mma.b, fields.B_MAJOR.of(idesc) != 0, u32(32) << u32(mma.flags & SPARSE_A != 0)):
         return about(mma, CROSSES, B_OPERAND, mma.b >> 32)
     half = half_lanes_of(mma)
     why = wrong_place(block, mma, u32(D_OPERAND), mma.d, columns_of(mma) // parts_of(mma), half)
@@ -304,7 +304,7 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
         if mma.flags & A_IN_TENSOR_MEMORY == 0:
             if wrong_descriptor(mma.a):
                 why = about(mma, OPERAND, A_OPERAND, mma.a >> 32)
-            elif crosses(block, mma, mma.a, fields.A_MAJOR.of(idesc) != 0, u32(32)):
+            elif crosses(mma, mma.a, fields.A_MAJOR.of(idesc) != 0, u32(32)):
                 why = about(mma, CROSSES, A_OPERAND, mma.a >> 32)
         else:
             why = wrong_place(
@@ -330,21 +330,6 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
 
 
 # --- operands --------------------------------------------------------------------------------------------------------
-
-
-@native
-def relative(smem: u64, descriptor: u64) -> u64:
-    """Return a descriptor whose addresses count from the start of shared memory, which is at `smem` for the issuing CTA.
-
-    The descriptors of programs have 18 bits of addresses of the host. The result is good for both CTAs of a pair.
-    """
-    base = u32(smem)
-    start = (field(descriptor, 0) - base) & 0x3FFFF
-    moved = (descriptor & ~u64(0xFFFF)) | u64(start >> 4)
-    if descriptor >> 52 & 1 != 0:
-        leading = (field(descriptor, 16) - base) & 0x3FFFF
-        moved = (moved & ~(u64(0xFFFF) << 16)) | (u64(leading >> 4) << 16)
-    return moved
 
 
 @native
@@ -463,7 +448,7 @@ def exchange(d, row, size, n, line, out: bool):
 def read_shared(mma, block, of_b: bool, cta, first, rows, k, form, raw, row_step, k_step):
     """Read rows of A or B of a CTA from its shared memory; return whether some lie outside. `block` issued the MMA."""
     of = cta_of(block, mma, cta)
-    descriptor = relative(address(block.smem), mma.b if of_b else mma.a)
+    descriptor = mma.b if of_b else mma.a
     along_mn = (fields.B_MAJOR if of_b else fields.A_MAJOR).of(mma.idesc) != 0
     size = u32(address(of) - address(of.smem))
     return read(of.smem, size, piece, descriptor, form, along_mn, first, rows, k, raw, row_step, k_step)

@@ -401,14 +401,13 @@ def tensor_mma(
     if mma.cta_group == 2 and rank & 1 != 0:
         report_alone("pair-issuer", d_site)
     in_tensor = mma.flags & umma.A_IN_TENSOR_MEMORY != 0
-    a, b = (umma.relative(st.arena + u64(rank) * st.chunk, descriptor) for descriptor in (mma.a, mma.b))
     half = umma.half_lanes_of(mma) != 0
     for cta in range(mma.cta_group):
         there = (rank & ~u32(1)) + cta if mma.cta_group == 2 else rank
         read_operand(
             there,
             mma,
-            b,
+            mma.b,
             n // mma.cta_group,
             umma.depth_of(mma),
             mma.idesc >> 16 & 1 != 0,
@@ -420,7 +419,7 @@ def tensor_mma(
             read_operand(
                 there,
                 mma,
-                a,
+                mma.a,
                 m,
                 umma.stored_of(mma),
                 mma.idesc >> 15 & 1 != 0,
@@ -523,7 +522,6 @@ def tensor_copy(place: u32, descriptor: u64, form: u32, looks: u32, site: u32, s
     clock = st.current.epoch[TCGEN05_CP]
     rank = st.tid // st.per_block
     shape = form & 15
-    descriptor = umma.relative(st.arena + u64(rank) * st.chunk, descriptor)
     for cta in range(form >> GROUP_SHIFT):
         there = rank ^ cta
         for row in range(chosen(ROWS, shape)):

@@ -500,6 +500,7 @@ class _Watch:
                 iter_type = cute.ptr_type(info.element, info.space, info.alignment)
                 pointer = cute.iter_(pointer, iter_type, inside.value)
             place = cute.ptr_add(pointer, store.offset, cute.ptr_type(info.element, info.space), inside.value)
+            place = cute.cast_ptr(place, cute.ptr_type(info.element, "generic"), inside.value)
             address = cute.ptr_to_int(place, inside.value)
             bytes_ = max(1, cute.element_bits(info.element) // 8)
         self.sanitizer.call(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from ....dialects import nvgpu
+from ....dialects import cute, nvgpu
 from ....hardware import features
 from ....mlir import ir
 from ....ptx import control, sync
+from ...lowering import memory
 from ...lowering.builder import int_type, ptr_type
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder, prints, special_register
+from ..device_builder import DeviceBuilder, cluster_address, prints, special_register
 from ..expand import Expander
 
 HANDLERS = Handlers()
+OVERRIDES = Handlers()
+"""How addresses in the shared memory of the cluster become integers, and integers addresses."""
 prints(HANDLERS, {nvgpu.cluster.ClusterWait: sync.CLUSTER_WAIT}, features.CLUSTERS, "a cluster barrier")
 
 _CLUSTER_REGISTERS = {
@@ -43,6 +46,22 @@ def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: DeviceBuilder
 def _cluster_arrive(x: Expander, op: nvgpu.cluster.ClusterArrive, b: DeviceBuilder) -> None:
     x.require(op, features.CLUSTERS, "a cluster barrier")
     b.ptx(sync.CLUSTER_ARRIVE, order="relaxed" if op.relaxed else "release", aligned=op.aligned)
+
+
+@OVERRIDES.expands(cute.PtrToInt, types=True)
+def _ptr_to_int(x: Expander, op: cute.PtrToInt, b: DeviceBuilder) -> ir.Value:
+    if cute.info(op.types.pointer).space != "dsmem":
+        return memory.ptr_to_int(x, op, b)
+    return b.value("arith.extui", int_type(64), (cluster_address(b, op.pointer),))
+
+
+@OVERRIDES.expands(cute.IntToPtr)
+def _int_to_ptr(x: Expander, op: cute.IntToPtr, b: DeviceBuilder) -> ir.Value:
+    if cute.info(op.result.type).space != "dsmem":
+        return memory.int_to_ptr(x, op, b)
+    window = b.binary("andi", op.address, (1 << 32) - 1)
+    (generic,) = b.asm("cvta.shared::cluster.u64 $0, $1;", "=l,l", [window], [int_type(64)], pure=True)
+    return b.value("llvm.inttoptr", ptr_type(), (generic,))
 
 
 @HANDLERS.expands(nvgpu.cluster.MapShared)
