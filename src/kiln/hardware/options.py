@@ -110,7 +110,7 @@ class DisableCuteExtCompile(BooleanCompileOption):
 
 
 class Iket(BooleanCompileOption):
-    """Keep in-kernel tracing."""
+    """Keep marks of `cute.experimental.iket`: accepted, and without effect. A trace that is open keeps them."""
 
     field: str = "iket"
     flag: str = "iket"

@@ -11,6 +11,7 @@ import pytest
 import kiln
 from kiln import cute, pipeline, utils
 from kiln.base_dsl.diagnostics import DSLBaseError
+from kiln.cute.kernel_trace import KernelTrace
 from kiln.experimental import primitives as prims
 from kiln.experimental.task_scheduling import (
     MemoryResource,
@@ -112,7 +113,7 @@ def threads(count=32):
     return pipeline.CooperativeGroup(pipeline.Agent.Thread, count)
 
 
-def build(x, out, n, *, change=""):
+def build(x, out, n, *, change="", traced=None, task_traced=None):
     """Two producer tasks fill a tile each, one negates odd ones; a consumer sums both and releases them together."""
     config = lambda: PipelineConfig.create_async_async_pipeline_cfg(
         num_stages=2, producer_group=threads(), consumer_group=threads(96 if change == "count" else 32)
@@ -154,7 +155,7 @@ def build(x, out, n, *, change=""):
     loads = [
         Task(
             name=f"load {tile.name}", src_resources=[source], dst_resources=[tile],
-            warp_idx=1 if change == "warps" else number, num_warps=1, schedule=load(source, tile),
+            warp_idx=1 if change == "warps" else number, num_warps=1, schedule=load(source, tile), **(task_traced or {}),
         )
         for number, tile in enumerate(tiles)
     ]  # fmt: skip
@@ -166,13 +167,14 @@ def build(x, out, n, *, change=""):
     graph = {tiles[0]: [source], tiles[1]: [source], target: tiles}  # pyright: ignore[reportUnhashable]
     if change == "edge":
         graph[target] = [*tiles, source]
-    return TaskManager(tasks=[*loads, last], resource_dependency_graph=graph, smem_allocator=allocator)
+    tasks = [*loads, last]
+    return TaskManager(tasks=tasks, resource_dependency_graph=graph, smem_allocator=allocator, **(traced or {}))
 
 
-def program(change=""):
+def program(change="", **traced):
     @cute.kernel
     def kernel(x: cute.Tensor, out: cute.Tensor, n: kiln.Int32):
-        manager = build(x, out, n, change=change)
+        manager = build(x, out, n, change=change, **traced)
         manager.setup_resources_and_tasks()
         prims.fence_mbarrier_init()
         prims.barrier_cta_sync(0)
@@ -213,6 +215,45 @@ def test_tasks_hand_stages_over():
 def test_wrong_tasks_are_refused(change, message):
     with pytest.raises(DSLBaseError, match=message):
         program(change)(np.zeros(32, np.int32), np.zeros((1, 32), np.int32), 1)
+
+
+ITERATION = ["ProducerTryAcquire", "ProducerAcquire", "ProducerWork", "ProducerCommit"]
+
+
+@pytest.mark.parametrize(
+    ("traced", "load", "store"),
+    [
+        ({}, [], []),
+        (
+            {"traced": {"iket_enable_profiling": True, "iket_profiling_resources": frozenset({"a"})}},
+            ["load a", "a ProducerWork", *[f"a {stage}" for stage in ITERATION]],
+            ["store", "a ConsumerWork", "a ConsumerWait", "a ConsumerWork"],
+        ),
+        (
+            {"traced": {"iket_enable_profiling": True, "iket_profiling_stages": {"CONSUMER_WAIT", "ProducerCommit"}}},
+            ["load a", "a ProducerCommit"],
+            ["store", "a ConsumerWait", "b ConsumerWait"],
+        ),
+        ({"task_traced": {"iket_enable_profiling": True, "iket_profiling_stages": frozenset()}}, ["load a"], []),
+    ],
+)
+def test_operations_of_tasks_are_ranges_of_a_trace(traced, load, store):
+    with KernelTrace("ranges") as recorded:
+        program(**traced)(np.arange(32, dtype=np.int32), np.zeros((1, 32), np.int32), 1)
+    traces = recorded.traces()
+    assert len(traces) == bool(traced)
+    for warp, names in ((0, load), (2, store)) if traces else ():
+        track = next(n for n, track in enumerate(traces[0].tracks) if track.warp == warp)
+        assert [event.name for event in traces[0].on(track) if event.kind == "range"] == names
+
+
+def test_unknown_stages_are_refused():
+    options = {"iket_enable_profiling": True, "iket_profiling_stages": {"ConsumerSleep"}}
+    with pytest.raises(DSLBaseError, match="iket_profiling_stages of TaskManager has 'consumersleep'"):
+        program(traced=options)(np.zeros(32, np.int32), np.zeros((1, 32), np.int32), 1)
+    options = {"iket_profiling_resources": "a"}
+    with pytest.raises(DSLBaseError, match="iket_profiling_resources of task 'load a' is 'a'"):
+        program(task_traced=options)(np.zeros(32, np.int32), np.zeros((1, 32), np.int32), 1)
 
 
 class Rows(Task):

@@ -457,6 +457,47 @@ def test_a_trace_is_written_for_perfetto_and_for_programs(case, capsys):
     assert "[wait]" in capsys.readouterr().out
 
 
+PROGRAM = """
+import sys
+import numpy as np
+import cutlass.cute as cute
+from cutlass.cute.experimental import iket
+
+@cute.kernel
+def kernel(x: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    iket.range_push("work", t)
+    x[t] = x[t] + 1.0
+    iket.range_pop()
+
+@cute.jit
+def main(x: cute.Tensor):
+    kernel(x).launch(grid=1, block=64)
+
+for _ in range(2):
+    main(np.zeros(64, np.float32))
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_a_program_is_traced_whole(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "marked.py").write_text(PROGRAM)
+    words = ["--target=cpu", "--prof-type=trace", "--trace=ranges"]
+    assert profile.main([*words, "--", "python", "marked.py", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert "the last of 2 launches" in printed and "work" in printed
+    (trace,) = trace_format.loads((tmp_path / ".kiln" / "profiles" / "marked.kiln.json").read_text())
+    work = [event for event in trace.events if event.name == "work"]
+    assert [event.args for event in work] == [{"payload": 0}, {"payload": 32}]
+    assert profile.main([*words, "--", "marked.py", "3"]) == 1
+    assert "the program ended with status 3" in capsys.readouterr().err
+    assert profile.main([*words, "--"]) == 2
+    assert "name a program" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        profile.main(["--prof-type=static", "--", "marked.py"])
+
+
 @pytest.mark.usefixtures("inline")
 def test_a_trace_has_what_was_asked_for(case, capsys):
     words = ["--target", "cpu", "--prof-type", "trace", "--trace=all", "--trace-ctas=1,0", "--trace-marks=8"]

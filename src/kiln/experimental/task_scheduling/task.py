@@ -8,6 +8,7 @@ from ..._support import lazy
 from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
 from ...base_dsl.typing import Boolean
 from ...cute import arch
+from .ranges import TracedStages
 from .schedule_builder import Schedule
 
 __dir__ = lazy.listing(__name__)
@@ -40,11 +41,6 @@ class Task:
         iket_profiling_resources: object = None,
         run_only_on_cta_id: int | None = None,
     ) -> None:
-        _ = (
-            iket_enable_profiling,
-            iket_profiling_stages,
-            iket_profiling_resources,
-        )  # for a tracer that Kiln does not have
         for kind in type(self).__mro__[: type(self).__mro__.index(Task)]:
             for method in vars(kind):
                 if method.startswith("_run_task_body"):
@@ -67,6 +63,8 @@ class Task:
         self.num_registers = num_registers
         self.name: str = name or schedule.name
         self.debug_print = debug_print
+        options = iket_enable_profiling, iket_profiling_stages, iket_profiling_resources
+        self.traced: TracedStages = TracedStages.of(*options, f"task {self.name!r}")
         self.run_only_on_cta_id = run_only_on_cta_id
 
     @property

@@ -22,6 +22,7 @@ from .enums import PipelineGroupMode
 from .memory import ResourceContext, SmemAllocator
 from .picture import schedule_svg, schedule_text
 from .pipelines import Pipelines, fused
+from .ranges import TracedStages
 from .resources import RESERVED, MemoryResource, PipelineGroup, StageInfo, TaskLocalVariable, WorkQueue, emitting
 from .schedule_builder import Block, Call, Token
 from .task import Task
@@ -59,11 +60,8 @@ class TaskManager:
         iket_profiling_stages: object = None,
         iket_profiling_resources: object = None,
     ) -> None:
-        _ = (
-            iket_enable_profiling,
-            iket_profiling_stages,
-            iket_profiling_resources,
-        )  # for a tracer that Kiln does not have
+        options = iket_enable_profiling, iket_profiling_stages, iket_profiling_resources
+        self.traced: TracedStages = TracedStages.of(*options, "TaskManager")
         _ = dma_consumer_release_labels  # for checks of NVIDIA's; a schedule says when stages are released
         self.tasks: list[Task] = list(tasks)
         self.graph: dict[Any, Any] = dict(resource_dependency_graph)
@@ -141,7 +139,7 @@ class TaskManager:
         threads = 32 * (max(w for t in self.tasks for w in t.warps) + 1)
         for task in self.tasks:
             before = {r: dict(vars(r)) for r in self.resources}
-            run = _Run(task, self._pipelines, context, threads)
+            run = _Run(task, self._pipelines, context, threads, self.traced.or_of(task.traced))
             emitting.append(run)
             try:
                 guarded(task.is_selected(), run.emit)
@@ -155,8 +153,11 @@ class TaskManager:
 class _Run:
     """A task while it is emitted: the variables, pipeline states and tile that its loops carry."""
 
-    def __init__(self, task: Task, pipelines: Pipelines, context: ResourceContext, threads: int) -> None:
+    def __init__(
+        self, task: Task, pipelines: Pipelines, context: ResourceContext, threads: int, traced: TracedStages
+    ) -> None:
         self.task = task
+        self.traced = traced
         self.context = context
         self.resources = list(dict.fromkeys((*task.src_resources, *task.dst_resources)))
         self.pipelines = pipelines
@@ -171,6 +172,10 @@ class _Run:
 
     def emit(self) -> None:
         """Emit the whole task."""
+        with self.traced.around_task(self.task.name):
+            self._emit()
+
+    def _emit(self) -> None:
         count = self.task.num_registers
         if count is not None:
             before = registers_at_start(self.threads, 1)
@@ -277,6 +282,10 @@ class _Run:
 
     def call(self, call: Call, loop: object) -> None:
         """Emit an operation."""
+        with self.traced.around(call, is_producing(call, self.task)):
+            self._call(call, loop)
+
+    def _call(self, call: Call, loop: object) -> None:
         if call.work is not None:
             self._work(call, loop)
         elif isinstance(call.resource, WorkQueue):

@@ -30,7 +30,7 @@ from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
 from ..core.text import fields_text
 from ..verify import cli as verify
-from . import clock_profile, kernel_ranges, ncu, nsys, timeline
+from . import clock_profile, kernel_ranges, ncu, nsys, program_trace, timeline
 from .clock_profile import ClockProfile
 from .ncu import CannotProfile
 from .result import KernelProfile, LineProfile, Profile, Value, add_row, compared, new_table, shorter, with_calls
@@ -57,14 +57,21 @@ COUNTING_TIMEOUT = 20.0
 
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
-    """Run `kiln profile CASE [CASE2]`, or `kiln profile --read FILE [--read FILE2]`."""
+    """Run `kiln profile CASE [CASE2]`, `kiln profile --read FILE [--read FILE2]`, or a program behind `--`."""
     parser = make_parser()
+    argv, program = _split(argv)
     args = command_line.parse(parser, argv)
+    if program is not None and (args.prof_type != "trace" or args.case):
+        parser.error("a program after `--` stands alone, for --prof-type trace")
     console = command_line.console(args)
     if args.read:
         if args.case:
             parser.error("--read FILE takes no CASE")
         profiles = [read(each) for each in args.read]
+    elif program is not None:
+        variables = {"KILN_TARGET": args.target or "", "CUTE_DSL_ARCH": args.arch or ""}
+        named = {name: value for name, value in variables.items() if value}
+        profiles = [program_trace.trace_program(program, _traced(args), named)]
     else:
         if not 1 <= len(args.case) <= 2:
             parser.error("name a CASE, or two to compare")
@@ -96,6 +103,15 @@ def main(argv: Sequence[str]) -> int:
     if any(each.failed for each in profiles):
         return EXIT.FAILED
     return EXIT.NOT_HERE if any(each.missing for each in profiles) else EXIT.GOOD
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Return the words before `--`, and the program behind it; None if there is no `--`."""
+    words = list(argv)
+    if "--" not in words:
+        return words, None
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -284,7 +300,7 @@ def _profile(
         if prof_type == "trace":
             path = kernel_ranges.file_for(report)
             env = ncu.ON_GPU if command_line.on_gpu() else {}
-            arguments = {**job, "path": str(path), "choices": list(choices)}
+            arguments = {**job, "path": str(path), "choices": choices._asdict()}
             traced = Job(f"{_JOBS}:trace", arguments, needs_gpu=command_line.on_gpu(), env=env)
             return kernel_ranges.profile_of(_done(runner, traced), case.name)
         if prof_type == "clock":

@@ -15,10 +15,10 @@ from ...base_dsl import packages
 from ...clock import known
 from ...clock.prediction import predict
 from ...clock.trace import trace_of
-from ...cute.kernel_trace import KernelTrace, mark_cost
+from ...cute.kernel_trace import mark_cost
 from ...hardware import driver
 from ...measure import measurement
-from ...measure.trace_format import dumps, to_chrome
+from ...measure.trace_format import dumps
 from ...testing import dry_run
 from ..bench.jobs import dtype_of
 from ..core import command_line
@@ -26,7 +26,7 @@ from ..core.cases import Case
 from ..core.opened_case import opened
 from ..verify import jobs as verify_jobs
 from . import clock_profile, ncu, timeline
-from .kernel_ranges import OWN, PERFETTO, Choices, summary
+from .kernel_ranges import choices_of, written
 from .static_profile import calls_of, static_profile
 
 Config = Mapping[str, Any] | None
@@ -99,13 +99,12 @@ def annotated(where: str, problem: Mapping[str, object], config: Config, seed: i
 
 
 def trace(
-    where: str, problem: Mapping[str, object], config: Config, seed: int, path: str, choices: Sequence[Any]
+    where: str, problem: Mapping[str, object], config: Config, seed: int, path: str, choices: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Trace a call, write what happened to files, and return a summary."""
     case, _ = opened(where)
     inputs = case.inputs(problem, seed)
-    level, blocks, marks, lane = Choices(*choices)
-    traced = KernelTrace(level, tuple(blocks), marks, lane)
+    traced = choices_of(choices).trace()
     call = _ranged(case, inputs, problem, config)
     cost = None if traced.on_host else mark_cost()
     traced.cost = None if cost is None else cost.straight
@@ -115,22 +114,7 @@ def trace(
         times = [] if traced.on_host else [measurement.measure(call, effort=measurement.QUICK).us]
     if times:
         times.append(measurement.measure(call, effort=measurement.QUICK).us)
-    own = path.removesuffix(PERFETTO) + OWN
-    with open(path, "w") as file:
-        json.dump(to_chrome(traces), file)
-    with open(own, "w") as file:
-        file.write(dumps(traces))
-    return {
-        "unit": "steps" if traced.on_host else "cycles",
-        "timed": bool(traces) and all(each.clock_mhz for each in traces),
-        "ranges": summary(traces),
-        "lost": sum(each.lost for each in traces),
-        "notes": [f"{each.kernel}: {note}" for each in traces for note in each.notes],
-        "us": times,
-        "mark": None if cost is None else str(cost),
-        "path": path,
-        "own": own,
-    }
+    return written(traces, path, times, cost)
 
 
 def _ranged(case: Case, inputs: Sequence[object], problem: Mapping[str, object], config: Config) -> Any:

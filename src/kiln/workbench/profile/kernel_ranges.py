@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...cute.kernel_trace import KernelTrace
 from ...measure import trace_format
 from ..core.contracts import ContractError
 from .result import Profile, add_row, new_table
@@ -31,6 +33,15 @@ class Choices(NamedTuple):
     blocks: tuple[int, ...] = tuple(range(8))
     marks: int = 4096
     lane: int | None = None
+
+    def trace(self) -> KernelTrace:
+        """Return a trace that records this."""
+        return KernelTrace(self.level, tuple(self.blocks), self.marks, self.lane)
+
+
+def choices_of(fields: Mapping[str, Any]) -> Choices:
+    """Return choices that went through JSON."""
+    return Choices(**fields)
 
 
 def blocks_of(text: str) -> tuple[int, ...]:
@@ -64,6 +75,26 @@ def summary(traces: Sequence[Trace]) -> list[dict[str, Any]]:
         for (name, kind, line), each in times.items()
     ]
     return sorted(rows, key=lambda each: (-each["total"], each["name"], each["line"]))
+
+
+def written(traces: Sequence[Trace], path: str, times: Sequence[float], cost: object) -> dict[str, object]:
+    """Write traces to two files, and return what of them is printed; `times` are microseconds with and without marks."""
+    own = path.removesuffix(PERFETTO) + OWN
+    with open(path, "w") as file:
+        json.dump(trace_format.to_chrome(traces), file)
+    with open(own, "w") as file:
+        file.write(trace_format.dumps(traces))
+    return {
+        "unit": traces[0].unit if traces else "cycles",
+        "timed": bool(traces) and all(each.clock_mhz for each in traces),
+        "ranges": summary(traces),
+        "lost": sum(each.lost for each in traces),
+        "notes": [f"{each.kernel}: {note}" for each in traces for note in each.notes],
+        "us": list(times),
+        "mark": None if cost is None else str(cost),
+        "path": path,
+        "own": own,
+    }
 
 
 def profile_of(result: Mapping[str, Any], name: str) -> Profile:
