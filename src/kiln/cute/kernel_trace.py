@@ -22,8 +22,8 @@ from ..base_dsl.typing import Int32
 from ..hardware import driver
 from ..measure.trace_causes import add_causes
 from .kernel_ranges import add_mark
+from .kernel_records import read_kernel
 from .program.dsl import DSL
-from .trace_reading import read_kernel
 
 if TYPE_CHECKING:
     from typing_extensions import Self

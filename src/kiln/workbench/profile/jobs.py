@@ -99,7 +99,7 @@ def annotated(where: str, problem: Mapping[str, object], config: Config, seed: i
 
 
 def trace(
-    where: str, problem: Mapping[str, object], config: Config, seed: int, path: str, choices: Mapping[str, Any]
+    where: str, problem: Mapping[str, object], config: Config, seed: int, path: str, choices: Mapping[str, object]
 ) -> dict[str, Any]:
     """Trace a call, write what happened to files, and return a summary."""
     case, _ = opened(where)

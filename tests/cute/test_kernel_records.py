@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from kiln.base_dsl.kernel_trace import HEADER, REGION, Header, Layout, Site, TracedKernel, code_of
-from kiln.cute.trace_reading import read_kernel
+from kiln.cute.kernel_records import read_kernel
 
 SITES = [
     Site("", "mark", "moment"),
