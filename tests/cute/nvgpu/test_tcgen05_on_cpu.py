@@ -345,3 +345,43 @@ def test_tensor_memory_partitioned_as_registers_are():
     launch(out)
     turned = np.arange(128 * 64, dtype=np.float32).reshape(128, 4, 16)[:, ::-1]
     np.testing.assert_array_equal(out, turned.reshape(128, 64))
+
+
+def test_warps_past_the_lanes_of_a_tensor_repeat_the_others():
+    """A tensor of 64 lanes, copied by 128 threads: warps 2 and 3 have the addresses of warps 0 and 1, and their own lanes."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        smem = utils.SmemAllocator()
+        tmem = utils.TmemAllocator(smem.allocate_array(Int32), pipeline.NamedBarrier(1, 128))
+        tmem.allocate(32)
+        tmem.wait_for_alloc()
+        pointer = tmem.retrieve_ptr(Float32)
+        cells = cute.make_tensor(pointer, cute.make_layout((64, 4, 2), stride=(65536, 1, 8)))
+        store, load = (
+            tcgen05.make_tmem_copy(cute.make_copy_atom(op(tcgen05.Repetition.x4), Float32), cells).get_slice(thread)
+            for op in (tcgen05.St32x32bOp, tcgen05.Ld32x32bOp)
+        )
+        place = cute.make_identity_tensor(cells.shape)
+        registers = cute.make_rmem_tensor(store.partition_S(place)[None, None, None, 0].shape, Float32)
+        for i in kiln.range_constexpr(4):
+            registers[i] = Float32(4 * thread + i)
+        cute.copy(store, registers, store.partition_D(cells)[None, None, None, 1])
+        cute.arch.fence_view_async_tmem_store()
+        again = cute.make_rmem_tensor(registers.shape, Float32)
+        cute.copy(load, load.partition_S(cells)[None, None, None, 1], again)
+        for i in kiln.range_constexpr(4):
+            out[thread, i] = again[i]
+        cute.arch.sync_threads()
+        tmem.relinquish_alloc_permit()
+        tmem.free(pointer)
+
+    @cute.jit
+    def launch(out: cute.Tensor):
+        kernel(out).launch(grid=1, block=128)
+
+    out = np.zeros((128, 4), np.float32)
+    with kiln.target("cpu"):
+        launch(out)
+    np.testing.assert_array_equal(out, np.arange(512).reshape(128, 4))

@@ -581,12 +581,15 @@ def make_cotiled_copy(
 ) -> TiledCopy:
     """Return a tiled copy whose (thread, value) layout maps to offsets of the data, not to its coordinates.
 
+    Threads whose offsets lie past the end of the data repeat others: they get the coordinates that these have.
+
     Args:
         atom: the copy atom.
         atom_layout_tv: the layout (thread, value) -> offset.
         data_layout: the layout of the data, coordinate -> offset.
     """
-    coords = composition(left_inverse(data_layout), atom_layout_tv)
+    # the mode 1:0 is what offsets past the data get
+    coords = composition(make_layout([left_inverse(data_layout), make_layout(1, stride=0)]), atom_layout_tv)
     return _covering(atom, coords, product_each(wrap(data_layout.shape)))
 
 

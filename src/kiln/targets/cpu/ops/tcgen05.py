@@ -340,15 +340,16 @@ def _accessed(
 
 
 def _own_lanes(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
-    """Return an address with the lanes of the running warp where it names none, lanes 0 to 31.
+    """Return an address with the lanes of the running warp where it names these in part: none, or one of two bits.
 
-    The hardware reaches a warp's own 32 lanes only, and public programs leave out what it adds by itself. Lanes of
-    another warp stay as they are, and are refused.
+    The hardware reaches a warp's own 32 lanes only, and public programs leave out what it adds by itself: warp 3 gives lane 0, or
+    lane 32 where it repeats what warp 1 does. Lanes of another warp stay as they are, and are refused.
     """
     assert x.function.frame is not None
     thread = Fields(b, x.function.frame, FrameHeader).load("thread")
     first = b.binary("shli", b.binary("andi", thread, 3 * 32), 16)
-    names_none = b.compare("eq", b.binary("shrui", address, 21), 0)
+    others = b.binary("andi", b.binary("shrui", address, 21), b.binary("xori", b.binary("shrui", first, 21), -1))
+    names_none = b.compare("eq", others, 0)
     return b.value("arith.select", int_type(32), (names_none, b.binary("ori", address, first), address))
 
 
