@@ -45,6 +45,27 @@ def test_an_engine_that_is_busy_is_followed_to_the_operation_before():
     ]
 
 
+def test_a_tensor_core_that_two_warpgroups_share_is_one_engine():
+    trace = Trace("k")
+    for step in range(6):
+        warp = 4 * (step % 2)
+        issue = trace.add(trace.track(0, warp), "wgmma", step, step + 1, kind="issue")
+        work = trace.add(trace.track(0, warp, "wgmma"), "wgmma", 10 + 100 * step, 110 + 100 * step, kind="work")
+        trace.link(issue, work)
+    trace.link(work, trace.add(trace.track(0, 4), "wgmma_wait", 6, 640, kind="wait"))
+    path = critical_path(trace)
+    assert sum(one.end - one.begin for one in path if one.what == "wgmma") == pytest.approx(601)
+
+
+def test_what_a_warp_does_after_its_last_event_is_on_the_path():
+    trace = gemm(2)
+    warp = trace.track(0, 5)
+    end = max(event.end for event in trace.events)
+    trace.add(warp, "warp", 0, end + 5000, kind="run")
+    last = critical_path(trace)[-1]
+    assert (last.track, last.what, last.end) == (warp, INSTRUCTIONS, end + 5000) and last.end - last.begin > 5000
+
+
 def test_a_trace_without_edges_or_events_has_a_path_too():
     trace = Trace("k")
     assert critical_path(trace) == [] and pipelines(trace) == []

@@ -9,7 +9,7 @@ import bisect
 import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from .trace_format import Event, Trace
@@ -47,15 +47,15 @@ def critical_path(trace: Trace) -> list[Step]:
         before = causes.get(edge.target)
         if before is None or events[edge.source].end > events[before].end:
             causes[edge.target] = edge.source
-    tracks = _by_track(events, shown)
-    at: int | None = max(shown, key=lambda index: events[index].end)
-    now = events[at].end
-    path: list[Step] = []
+    tracks = _by_track(trace, shown)
+    last, path = _last(trace, shown)
+    at: int | None = last
+    now = path[0].begin if path else events[last].end
     seen: set[int] = set()
     while at is not None and len(path) < _MOST_STEPS:
         seen.add(at)
         event = events[at]
-        before = _before(tracks[event.track], events, event)
+        before = _before(tracks[_place(trace, event)], events, event)
         cause = causes.get(at)
         if cause in seen or (cause is not None and events[cause].end > now):
             cause = None
@@ -83,10 +83,33 @@ def critical_path(trace: Trace) -> list[Step]:
     return path[::-1]
 
 
-def _by_track(events: Sequence[Event], shown: Sequence[int]) -> dict[int, list[int]]:
-    tracks: dict[int, list[int]] = defaultdict(list)
+def _last(trace: Trace, shown: Sequence[int]) -> tuple[int, list[Step]]:
+    """Return the last event of the warp that ends last, with what it does after that; else the last of all events."""
+    events = trace.events
+    last = max(range(len(events)), key=lambda index: events[index].end)
+    own = [index for index in shown if events[index].track == events[last].track]
+    if events[last].kind != "run" or not own:
+        return max(shown, key=lambda index: events[index].end), []
+    after = max(own, key=lambda index: events[index].end)
+    begin, end = events[after].end, events[last].end
+    line = events[after].line
+    return after, [Step(events[after].track, INSTRUCTIONS, line, begin, end)] if begin < end else []
+
+
+Place: TypeAlias = tuple[int, int, str]
+
+
+def _place(trace: Trace, event: Event) -> Place:
+    """Return what an event happens on: a warp, or an engine of the CTA, which may work for several warps."""
+    track = trace.tracks[event.track]
+    return track.block, -1 if track.engine or track.warp is None else track.warp, track.engine
+
+
+def _by_track(trace: Trace, shown: Sequence[int]) -> dict[Place, list[int]]:
+    events = trace.events
+    tracks: dict[Place, list[int]] = defaultdict(list)
     for index in sorted(shown, key=lambda index: (events[index].end, events[index].begin)):
-        tracks[events[index].track].append(index)
+        tracks[_place(trace, events[index])].append(index)
     return tracks
 
 

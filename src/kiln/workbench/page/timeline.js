@@ -30,7 +30,11 @@ function prepare(one) {
   one.ready = true;
   const count = one.events[0]?.length ?? 0;
   one.by = one.tracks.map(() => []);
-  for (let n = 0; n < count; n++) if (one.sites[one.events[1][n]][1] !== "run") one.by[one.events[0][n]].push(n);
+  one.lives = one.tracks.map(() => null);
+  for (let n = 0; n < count; n++) {
+    if (one.sites[one.events[1][n]][1] !== "run") one.by[one.events[0][n]].push(n);
+    else one.lives[one.events[0][n]] = [one.events[2][n], one.events[3][n]];
+  }
   for (const own of one.by) own.sort((a, b) => one.events[2][a] - one.events[2][b] || one.events[3][b] - one.events[3][a]);
   one.causes = new Map(); one.targets = new Map();
   one.edges[0].forEach((source, n) => {
@@ -141,6 +145,12 @@ function grid() {
 
 function drawEvents(row) {
   const [, sites, begins, ends] = launch.events, top = row.y + EDGE - (row.tall < ROW ? 2 : 0), tall = row.tall - (row.tall < ROW ? 2 : 2 * EDGE);
+  const life = launch.lives[row.track];
+  if (life && row.tall >= ROW) { // from a warp's first instruction to its last
+    const from = Math.max(labels, x(life[0])), to = Math.min(width(), x(life[1]));
+    pen.fillStyle = colours.edge;
+    if (to > from) pen.fillRect(from, top + tall / 2 - 1, to - from, 2);
+  }
   let last = -1, drawn = "";
   for (const n of row.own) {
     if (ends[n] < left || begins[n] > right) continue;
