@@ -7,6 +7,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..hardware import devices
 from . import units
 
 if TYPE_CHECKING:
@@ -18,9 +19,17 @@ def device_of(architecture: Architecture) -> str | None:
     from .prediction import DEFAULTS  # start-up: it loads the targets
 
     device = DEFAULTS.get(architecture.generation.major)
-    if device is None or not (units.FOLDER / f"{device.lower().replace(' ', '_')}.json").exists():
-        return None
-    return device
+    return device if device is not None and _has_units(device) else None
+
+
+def device_named(name: str) -> str | None:
+    """Return the GPU that a driver's name means, such as "NVIDIA H200"; None if its units are not known."""
+    model = devices.model_of(name)
+    return model.name if model is not None and _has_units(model.name) else None
+
+
+def _has_units(device: str) -> bool:
+    return (units.FOLDER / f"{device.lower().replace(' ', '_')}.json").exists()
 
 
 @functools.cache

@@ -91,9 +91,9 @@ def _last(trace: Trace, shown: Sequence[int]) -> tuple[int, list[Step]]:
     if events[last].kind != "run" or not own:
         return max(shown, key=lambda index: events[index].end), []
     after = max(own, key=lambda index: events[index].end)
-    begin, end = events[after].end, events[last].end
-    line = events[after].line
-    return after, [Step(events[after].track, INSTRUCTIONS, line, begin, end)] if begin < end else []
+    before = events[after]
+    end = events[last].end
+    return after, [Step(before.track, INSTRUCTIONS, before.line, before.end, end)] if before.end < end else []
 
 
 Place: TypeAlias = tuple[int, int, str]

@@ -92,7 +92,75 @@ def test_c10_without_a_gpu_there_is_an_estimate_that_says_so(tmp_path, capsys, m
     (tmp_path / "other.py").write_text(CONTRACT.replace("SLOWER", "2"))
     both = [str(tmp_path / name) for name in ("double.py", "other.py")]
     assert bench.main([*both, "--no-verify", "--n", "1048576"]) == EXIT.NOT_HERE
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[::3]] == ["double", "other"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if "n=1048576" in line] == ["double", "other"]
+    assert "  not predicted: it launches no kernel" in lines
+
+
+def prediction(us, kernel="k"):
+    times = {
+        "burst": {"us": us, "low": 0.9 * us, "high": 1.1 * us},
+        "sustained": {"us": 2 * us, "low": us, "high": 3 * us},
+    }
+    return {
+        "kernel": kernel,
+        "device": "H200",
+        "busy": {},
+        "limiter": "",
+        "cycles": 9.0,
+        "ctas_per_sm": 1,
+        "waves": 1.0,
+        **times,
+    }
+
+
+def test_without_a_gpu_the_prediction_stands_for_the_roofline(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("KILN_TARGET", raising=False)
+    monkeypatch.setattr(bench.driver, "available", lambda: False)
+    monkeypatch.setattr(profile_jobs, "static", lambda **_: {"dtype": "f32", "kernels": []})
+    asked = []
+
+    def predicted(**arguments):
+        asked.append((arguments["device"], arguments["what_if"], arguments["problem"]["n"]))
+        return {"version": "H200 1", "predictions": [prediction(3.0), prediction(4.0)], "trace": None, "files": {}}
+
+    monkeypatch.setattr(profile_jobs, "predicted", predicted)
+    (tmp_path / "double.py").write_text(CONTRACT.replace("SLOWER", "2"))
+    words = [str(tmp_path / "double.py"), "--no-verify", "--n", "1048576", "--json", str(tmp_path / "e.json")]
+    assert bench.main(words) == EXIT.NOT_HERE
+    said = capsys.readouterr()
+    assert (
+        "ESTIMATE for H200, nothing was measured: predicted 7 us [6.3, 7.7]" in said.out and "at least" not in said.out
+    )
+    assert asked == [("H200", False, 1048576)]
+    (written,) = json.loads((tmp_path / "e.json").read_text())
+    assert written["predicted_us"] == pytest.approx([6.3, 7.0, 7.7]) and written["estimate_us"] == pytest.approx(
+        2.504, rel=1e-3
+    )
+    ((record,), _) = Journal(tmp_path / ".kiln").read()
+    assert (record.status, record.us, record.more["predicted_by"]) == ("predicted", None, "H200 1")
+    assert bench.main([*words, "--steady"]) == EXIT.NOT_HERE
+    assert "predicted 14 us [7, 21]" in capsys.readouterr().out
+
+
+def test_beside_a_measurement_the_prediction_says_by_how_much_it_missed(contract, monkeypatch, capsys):
+    """As on a GPU that the clock knows: the times are made up."""
+    own = bench.Benched(wb.load(contract), {"n": 64}, None, types.SimpleNamespace(), {}, "f32", None, None)
+    monkeypatch.setattr(command_line, "on_gpu", lambda: True)
+    monkeypatch.setattr(bench.driver, "available", lambda: True)
+    monkeypatch.setattr(bench.driver, "current_device", lambda: 0)
+    monkeypatch.setattr(bench.driver, "device_name", lambda _: "NVIDIA H200")
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    answer = {"version": "H200 1", "predictions": [prediction(3.0)], "trace": None, "files": {}}
+    monkeypatch.setattr(profile_jobs, "predicted", lambda **_: answer)
+    args = types.SimpleNamespace(seed=0, steady=False, quiet=True)
+    made = bench._with_prediction(own, args)
+    assert made.predicted is not None and made.predicted.us[1] == 3.0
+    monkeypatch.setattr(bench.driver, "device_name", lambda _: "NVIDIA A100-SXM4-80GB")
+    assert bench._with_prediction(own, args) is own
+    monkeypatch.setattr(bench.driver, "device_name", lambda _: "NVIDIA H200")
+    monkeypatch.setattr(profile_jobs, "predicted", lambda **_: 1 / 0)
+    assert bench._with_prediction(own, args) is own
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [("timeout", 3), ("oom", 3), ("wrong", 1), ("crash", 1)])

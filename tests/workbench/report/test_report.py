@@ -211,7 +211,7 @@ def test_c16_a_page_explains_every_status(folder, capsys):
     pytest.importorskip("plotly")
     page = folder / "report.html"
     assert main(["report", str(folder), "-o", str(page)]) == 0
-    assert "gemm (28); 1 torn" in capsys.readouterr().out
+    assert "gemm (29); 1 torn" in capsys.readouterr().out
     text = page.read_text()
     body = text.split("<script")[0]
     for status, meaning in STATUSES.items():
@@ -219,6 +219,22 @@ def test_c16_a_page_explains_every_status(folder, capsys):
     assert "because of 4 &lt;b&gt;" in body and "<b>" not in re.sub(r"<b>[^<]*(<small>[^<]*</small>)?</b>", "", body)
     assert "kiln tune 4" in body and "1 torn line left out" in body and "the interval of the median" in body
     assert "default-src 'none'" in text and not re.findall(r'(?:src|href)="(?!#|data:)', body)
+
+
+def test_predictions_stand_beside_what_was_measured():
+    predicted = {"predicted": [9.0, 11.0, 13.0], "predicted_by": "NVIDIA H200 2026-11-19 0a1b2c3d"}
+    timed = bench({"m": 1}, 10.0)
+    timed.more |= predicted
+    alone = Record("bench", "p", "gemm", {"m": 2}, None, "predicted", protocol="clock", env={**ENV, "gpu": None}, more=predicted)  # fmt: skip
+    made = report_model.build([timed, alone])
+    rows = [report_page._result_row(one, []) for one in made["cases"][0]["results"]]
+    assert [row[3:7] for row in rows] == [
+        ["H200", "10 <small>± 2</small>", "11 <small>± 2</small>", "+10 %"],
+        ["NVIDIA H200 2026-11-19 0a1b2c3d", "", "11 <small>± 2</small>", ""],
+    ]
+    assert made["cases"][0]["failures"] == []
+    column = report_model.COLUMNS.index("predicted_us")
+    assert [row[column] for row in report_model.rows([timed, alone, bench({"m": 3}, 1.0)])] == [11.0, 11.0, None]
 
 
 @needs_chromium

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..._support import notebook
 from ...base_dsl.diagnostics import DSLWarning
+from ...clock import known
 from ...hardware import current, driver, nvml
 from ...hardware.devices import Model
 from ...measure import clocks
@@ -35,6 +36,9 @@ from ..core.options import flag, option
 from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
 from ..core.text import fields_text, table
+from ..profile import predicting
+from ..profile.clock_profile import ClockProfile
+from ..profile.ncu import CannotProfile
 from ..verify import cli as verify
 from ..verify.cheating import CHECKS
 from ..verify.verdicts import Verdict
@@ -44,6 +48,8 @@ from .jobs import KERNEL, PEERS
 _TIMEOUT = 300.0
 """Seconds for a job that compiles or measures."""
 _IMPORT_TIMEOUT = 120.0
+PREDICTION_TIMEOUT = 60.0
+"""Seconds for the prediction beside a measurement, which does not wait longer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +60,26 @@ class Candidate:
     case: Case
     what: str
     config: dict[str, Any] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    """The predicted time of a call in microseconds: the low end of its interval, itself, the high end; and by which version."""
+
+    us: tuple[float, float, float]
+    version: str
+    device: str
+
+    @staticmethod
+    def of(profile: ClockProfile, steady: bool) -> Predicted:
+        """Return the time of all kernels, at the clock that the GPU holds for long if it is `steady`."""
+        times = [each["sustained" if steady else "burst"] for each in profile.predictions]
+        low, us, high = (sum(each[name] for each in times) for name in ("low", "us", "high"))
+        return Predicted((low, us, high), profile.extra["clock"]["version"], profile.predictions[0]["device"])
+
+    def __str__(self) -> str:
+        low, us, high = map(_us, self.us)
+        return f"predicted {us} us [{low}, {high}]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +97,8 @@ class Benched:
     work: tuple[float, float] | None
     """FLOPs and bytes."""
     model: Model | None
+    predicted: Predicted | None = None
+    """What the clock predicts, if it knows the GPU."""
 
     def rates(self, measurement: Measurement) -> dict[str, float]:
         """Return `tflops`, `tbs` and `roofline` (the fraction of the peak), as far as they are known."""
@@ -246,6 +274,8 @@ def record(benched: Benched, options: Mapping[str, object]) -> Record:
     protocol = (own.protocol if own else "") + (" steady" if options.get("steady") else "")
     env = environment()
     more: dict[str, Any] = {"against": {}, **(benched.rates(own) if own else {}), "source": benched.case.digest()}
+    if benched.predicted is not None:
+        more |= {"predicted": list(benched.predicted.us), "predicted_by": benched.predicted.version}
     if benched.comparison:
         for name, ratio in benched.comparison.ratios.items():
             peer = benched.comparison.measurements[name]
@@ -334,7 +364,7 @@ def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case
         if args.lock:
             stack.enter_context(_locked(args.lock))
         for problem in chosen:
-            benched = _benched(args, first, others, older, problem)
+            benched = _with_prediction(_benched(args, first, others, older, problem), args)
             options = {"l2": args.l2, "steady": args.steady}
             entry = record(benched, options)
             journal_of(first).append(entry)
@@ -365,6 +395,21 @@ def _benched(args: Any, first: Case, others: list[Case], older: Case | None, pro
         return timed(
             candidates, problem, l2=args.l2, steady=args.steady, quick=args.quick, seed=args.seed, progress=advance
         )
+
+
+def _with_prediction(benched: Benched, args: argparse.Namespace) -> Benched:
+    """Add what the clock predicts, if it knows this GPU and is done in time."""
+    if not benched.comparison or not command_line.on_gpu() or not driver.available():
+        return benched
+    if known.device_named(driver.device_name(driver.current_device())) is None:
+        return benched
+    arguments = {"where": benched.case.where, "problem": benched.problem, "config": benched.config, "seed": args.seed}
+    with Local(jobs=1, gpus=[]) as runner, command_line.progress(None, "predicting", args.quiet) as progress:
+        try:
+            answer = predicting.predict(benched.case, arguments, runner, PREDICTION_TIMEOUT, progress=progress)
+        except CannotProfile:  # the measurement is what was asked for
+            return benched
+    return dataclasses.replace(benched, predicted=Predicted.of(answer, args.steady))
 
 
 def _unverified(case: Case, problems: Sequence[Mapping[str, object]], args: Any) -> Verdict | None:
@@ -490,6 +535,9 @@ def show(benched: Benched, args: Any) -> None:
         on_cpu = "the CPU target, by the wall clock: this says nothing about a GPU"
         where = on_cpu if own.protocol == "cpu-wall" else own.protocol
         out.print(f"{own.n} samples, {where}" + (f", floor {own.floor:.2f} us" if own.floor else ""))
+        if benched.predicted is not None:
+            missed = benched.predicted.us[1] / own.us - 1
+            out.print(f"the clock {benched.predicted}: {missed:+.0%} of what was measured")
     if KERNEL in benched.failed and benched.comparison:
         out.print(f"{benched.failed[KERNEL]['status']}: {benched.failed[KERNEL]['message']}")
 
@@ -512,16 +560,22 @@ def _estimate(cases: Sequence[Case], problems: Sequence[Mapping[str, Any]], args
             arguments = {"where": case.where, "problem": dict(problem), "config": config, "seed": args.seed}
             job = Job("kiln.workbench.profile.jobs:static", arguments, **command_line.job_options(_TIMEOUT))
             (outcome,) = runners[case.where].run([job])
-            step(case.name)
+            step(case.name, 0)
             text = fields_text(problem)
             if outcome.status != "ok":
                 out.print(f"{case.name} {text}: {outcome.status}: {(outcome.error or {}).get('message')}")
+                step()
                 continue
+            predicted, why = _predicted(case, arguments, runners[case.where], args, step)
+            step()
             work = case.flops_bytes(problem)
             least = model and work and model.least_us(*work, outcome.result["dtype"])
             kernels = outcome.result["kernels"]
             said = f"at least {least:.4g} us by the roofline" if least else "no roofline: flops_bytes is not defined"
-            out.print(f"{case.name} {text}\nESTIMATE for {device.name}, nothing was measured: {said}")
+            on = predicted.device if predicted else device.name
+            out.print(f"{case.name} {text}\nESTIMATE for {on}, nothing was measured: {predicted or said}")
+            if why:
+                out.print(f"  not predicted: {why}")
             for one in kernels:
                 smem = one["static_smem"] + one["dynamic_smem"]
                 takes = f"grid {one['grid']}, {one['registers']} registers, {smem} bytes of shared memory"
@@ -529,8 +583,42 @@ def _estimate(cases: Sequence[Case], problems: Sequence[Mapping[str, Any]], args
                 out.print(f"  {one['kernel']}: {takes}, {fits}")
             about = {"case": case.name, "problem": dict(problem), "device": device.name}
             written.append({**about, "estimate_us": least, "kernels": kernels})
+            if predicted is not None:
+                written[-1] |= {"predicted_us": list(predicted.us), "predicted_by": predicted.version}
+                journal_of(case).append(_predicted_record(case, problem, config, predicted))
     command_line.write_json(args, written)
     results = "Results" if len(cases) == 1 else f"Results of {cases[0].name}"
     what = f" {results} were checked on the CPU target." if checked else " Results were not checked."
     print(f"There is no GPU: nothing was timed.{what} --target cpu times the CPU target.", file=sys.stderr)
     return EXIT.NOT_HERE
+
+
+def _predicted(
+    case: Case, arguments: Mapping[str, object], runner: Runner, args: argparse.Namespace, step: Callable[..., None]
+) -> tuple[Predicted | None, str]:
+    """Return what the clock predicts, or why it does not."""
+    try:
+        answer = predicting.predict(case, arguments, runner, _TIMEOUT, progress=step)
+    except CannotProfile as reason:
+        return None, str(reason).partition("\n")[0]
+    return Predicted.of(answer, args.steady), ""
+
+
+def _predicted_record(
+    case: Case, problem: Mapping[str, object], config: Mapping[str, object] | None, predicted: Predicted
+) -> Record:
+    """Return the Record of a prediction: nothing was timed."""
+    env = environment()
+    protocol = f"clock {predicted.version}"
+    return Record(
+        "bench",
+        key_of("bench", case, problem, config, env, protocol),
+        case.name,
+        dict(problem),
+        dict(config) if config else None,
+        "predicted",
+        protocol=protocol,
+        env=env,
+        again=command_line.again("bench", case, problem, config=config),
+        more={"predicted": list(predicted.us), "predicted_by": predicted.version, "source": case.digest()},
+    )

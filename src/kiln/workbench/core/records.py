@@ -38,9 +38,10 @@ STATUSES = {
     "oom": "took more memory than allowed",
     "lost": "the machine was lost; tried again at the next run",
     "skipped": "not possible here",
+    "predicted": "not measured: there is no GPU, and the clock says what it takes on one",
 }
 """The statuses with which a job can end, and their meanings."""
-FAILED = frozenset(STATUSES) - {"ok", "invalid", "pruned", "ranked", "no_fit", "skipped"}
+FAILED = frozenset(STATUSES) - {"ok", "invalid", "pruned", "predicted", "ranked", "no_fit", "skipped"}
 """Statuses of jobs that did not do what they should."""
 
 

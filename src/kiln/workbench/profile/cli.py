@@ -17,7 +17,6 @@ from ...base_dsl import kernel_trace
 from ...base_dsl.target import get_target
 from ...clock import known
 from ...hardware import current, devices, driver
-from ...hardware.architectures import Arch
 from ...measure import trace_format
 from ..bench import cli as bench
 from ..core import command_line, worker_case
@@ -30,8 +29,7 @@ from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
 from ..core.text import fields_text
 from ..verify import cli as verify
-from . import clock_profile, kernel_ranges, ncu, nsys, program_trace, timeline
-from .clock_profile import ClockProfile
+from . import kernel_ranges, ncu, nsys, predicting, program_trace, timeline
 from .ncu import CannotProfile
 from .result import KernelProfile, LineProfile, Profile, Value, add_row, compared, new_table, shorter, with_calls
 from .static_profile import StaticProfile
@@ -304,9 +302,9 @@ def _profile(
             traced = Job(f"{_JOBS}:trace", arguments, needs_gpu=command_line.on_gpu(), env=env)
             return kernel_ranges.profile_of(_done(runner, traced), case.name)
         if prof_type == "clock":
-            return predicted(
-                case, job, runner, timeout, clock, report.with_name(f"{report.name}.clock{kernel_ranges.OWN}"), progress
-            )
+            file = report.with_name(f"{report.name}.clock{kernel_ranges.OWN}")
+            asked: Json = {"clock": clock, "trace": file, "what_if": True, "progress": progress}
+            return predicting.predict(case, job, runner, timeout, **asked)
         if prof_type != "static":
             reason = command_line.refused(case) or ("" if command_line.on_gpu() else "there is no NVIDIA GPU here")
             if reason:
@@ -330,36 +328,6 @@ def _profile(
         result.missing = missing
         result.notes.insert(0, f"{prof_type} is not possible here: {missing}\nThe static profile instead:")
     return result
-
-
-def predicted(
-    case: Case,
-    job: Json,
-    runner: Runner,
-    timeout: float,
-    clock: float | str | None = None,
-    trace: Path | None = None,
-    progress: Callable[..., None] = lambda text="", steps=1: None,
-) -> ClockProfile:
-    """Return the clock's profile; what it cannot predict raises CannotProfile. `trace` is the file for the timeline."""
-    own = str(case.arch).split(",")[0].strip().rstrip("+") if command_line.refused(case) else None
-    architecture = Arch[own] if own else current.architecture(target=get_target("nvidia"))
-    device = known.device_of(architecture)
-    if device is None:
-        raise CannotProfile(f"the clock does not know the units of a GPU of {architecture.name}")
-    more = {"mhz": clock if isinstance(clock, float) else None, "what_if": trace is not None}
-    with clock_profile.Progress(progress) as notes:
-        where = {"path": str(trace) if trace else None, "notes": notes, "device": device}
-        env = {**command_line.arch_variable(), **({"CUTE_DSL_ARCH": own} if own else {}), "KILN_TARGET": "cpu"}
-        (outcome,) = runner.run([Job(f"{_JOBS}:predicted", {**job, **more, **where}, timeout=timeout, env=env)])
-    if outcome.status != "ok":
-        worker_case.raise_bad_contract(outcome)
-        why = str((outcome.error or {}).get("message") or outcome.status)
-        large = [name for name, value in job["problem"].items() if type(value) is int and value > 64]
-        if outcome.status in ("timeout", "oom") and large:
-            why += f"; smaller extents may do: {' '.join(f'--{name}=64' for name in large)}"
-        raise CannotProfile(why)
-    return clock_profile.profile_of({**outcome.result, "at": clock}, case.name)
 
 
 def static(case: Case, job: Json, runner: Runner) -> Profile:

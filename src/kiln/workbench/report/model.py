@@ -101,7 +101,7 @@ def _result(record: Record) -> dict[str, Any]:
     peers = {name: {what: one.get(what) for what in ("us", "ratio", "verdict")} for name, one in against.items()}
     return {
         **{name: getattr(record, name) for name in _SHOWN},
-        **{name: more.get(name) for name in ("tflops", "tbs", "roofline")},
+        **{name: more.get(name) for name in ("tflops", "tbs", "roofline", "predicted", "predicted_by")},
         "gpu": record.env.get("gpu"),
         "clock": record.clock.get("sm_mhz"),
         "error": message_of(record),
@@ -235,7 +235,7 @@ def _failures(records: list[Record]) -> list[dict[str, Any]]:
     """Return failures grouped by reason; numbers in messages do not make another reason."""
     groups: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
     for record in records:
-        if record.status not in ("ok", "pruned", "ranked"):
+        if record.status not in ("ok", "pruned", "predicted", "ranked"):
             message = str(message_of(record) or "").splitlines()
             reason = re.sub(r"\d+(\.\d+)?", "N", message[0]) if message else ""
             groups[record.kind, record.status, reason].append(record)
@@ -259,7 +259,7 @@ def _environments(records: list[Record]) -> list[dict[str, Any]]:
 
 # --- rows for other tools --------------------------------------------------------------------------------------------
 
-_MEASURED = ("tflops", "tbs", "roofline", "estimate_us")
+_MEASURED = ("tflops", "tbs", "roofline", "estimate_us", "predicted_us")
 _ENVIRONMENT = ("gpu", "driver", "kiln", "node")
 COLUMNS = (
     "kind",
@@ -285,7 +285,8 @@ def rows(records: Iterable[Record]) -> Iterable[list[Any]]:
     for one in records:
         us = one.us or [None, None, None]
         config = "" if one.config is None else json.dumps(one.config)
-        measured = map(one.more.get, _MEASURED)
+        predicted = {"predicted_us": one.more["predicted"][1]} if one.more.get("predicted") else {}
+        measured = map({**one.more, **predicted}.get, _MEASURED)
         env = map(one.env.get, _ENVIRONMENT)
         yield [
             one.kind,

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.records import FAILED
 from ..inspect.page import fill, part
+from ..profile.timeline import Record
 from . import figures
 from .model import words
 
@@ -177,7 +178,7 @@ def _results(case: dict[str, Any]) -> str:
     if not case["results"]:
         return ""
     peers = list(dict.fromkeys(name for result in case["results"] for name in result["against"]))
-    head = ["problem", "config", "status", "on", "us", "TFLOP/s", "TB/s", "roofline"]
+    head = ["problem", "config", "status", "on", "us", "predicted us", "of measured", "TFLOP/s", "TB/s", "roofline"]
     head += [*(f"beside {_e(name)}" for name in peers), "clock", "flags"]
     rows = [_result_row(result, peers) for result in case["results"]]
     used = [n for n in range(len(head)) if n == 0 or any(row[n] for row in rows)]  # without empty columns
@@ -189,6 +190,8 @@ _CPU_TIMES = "times of the CPU target say nothing about a GPU"
 
 
 def _where(result: Mapping[str, object]) -> str:
+    if result["status"] == "predicted":
+        return _e(result["predicted_by"])
     name = _e(result["gpu"]) if result["gpu"] else f'<span class="status mild" title="{_CPU_TIMES}">CPU target</span>'
     return name + (" <small>earlier source</small>" if result["stale"] else "")
 
@@ -209,6 +212,8 @@ def _result_row(result: dict[str, Any], peers: list[str]) -> list[str]:
         _status(result["status"]),
         _where(result),
         _interval(result["us"]),
+        _interval(result["predicted"]),
+        _missed(result),
         _number(result["tflops"]),
         _number(result["tbs"]),
         f"{100 * result['roofline']:.0f} %" if result["roofline"] else "",
@@ -216,6 +221,13 @@ def _result_row(result: dict[str, Any], peers: list[str]) -> list[str]:
         f"{result['clock']:.0f} MHz" if result["clock"] else "",
         " ".join(f'<abbr title="see Flags">{_e(flag)}</abbr>' for flag in result["flags"]),
     ]
+
+
+def _missed(result: Record) -> str:
+    """Return by how much the prediction is more or less than what a GPU took."""
+    if not (result["us"] and result["predicted"] and result["gpu"]):
+        return ""
+    return f"{100 * (result['predicted'][1] / result['us'][1] - 1):+.0f} %"
 
 
 def _tuned(tuning: dict[str, Any]) -> str:
