@@ -20,12 +20,13 @@ from pathlib import Path
 
 import torch
 
-from kiln import kernels
+from kiln import Int32, cute, kernels
 from kiln.base_dsl.target import target
 from kiln.cute.kernel_trace import KernelTrace, mark_cost
 from kiln.hardware import driver
 from kiln.measure import measurement
 from kiln.measure.trace_format import Trace, dumps, to_chrome
+from kiln.targets.nvidia.ops import trace as trace_ops
 from kiln.testing import dry_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,6 +112,59 @@ def _shown(trace: Trace) -> None:
         )
 
 
+BEHIND = {
+    "nothing": "",
+    "load": "@p ld.volatile.{space}.b32 u, [$0]; @p st.{space}.b32 [$0], u;",
+    "load of shared": "mov.b32 u, 1024; ld.volatile.shared.b32 u, [u]; @p st.{space}.b32 [$0], u;",
+    "store": "@p st.{space}.b32 [$0], $2;",
+    "membar": "membar.cta;",
+    "default": trace_ops.BEHIND_BARRIER,
+}
+LATE = 20_000
+
+
+@cute.kernel
+def _late(x: cute.Tensor):
+    """Let warp 1 come to two barriers 20,000 cycles after warp 0."""
+    shared = cute.make_tensor(cute.arch.alloc_smem(Int32, 64), cute.make_layout(64))
+    thread, _, _ = cute.arch.thread_idx()
+    for _ in range(Int32(4)):
+        if cute.arch.warp_idx() == 1:
+            start = cute.arch.clock64()
+            while cute.arch.clock64() - start < LATE:
+                pass
+        shared[thread] = thread
+        cute.arch.sync_threads()
+        x[thread] = shared[63 - thread]
+        cute.arch.barrier(barrier_id=1, number_of_threads=64)
+
+
+@cute.jit
+def late(x: cute.Tensor):
+    _late(x).launch(grid=1, block=64)
+
+
+def barriers() -> None:
+    """Print how long a warp seems to wait for one that comes late, by what a mark does before it reads the clock."""
+    for name, code in BEHIND.items():
+        for shared in (2048, 0):
+            before = trace_ops.BEHIND_BARRIER
+            trace_ops.BEHIND_BARRIER = code
+            try:
+                with KernelTrace("waits", blocks=(0,), shared_bytes=shared) as trace:
+                    for _ in range(2):
+                        late(torch.zeros(64, dtype=torch.int32, device="cuda"))
+                (recorded,) = trace.traces()
+            finally:
+                trace_ops.BEHIND_BARRIER = before
+            waits = [event for event in recorded.on(0) if event.kind == "wait"]
+            others = [event for event in recorded.on(1) if event.kind == "wait"]
+            texts = [f"{event.end - event.begin:.0f}" for event in waits]
+            late_texts = [f"{event.end - event.begin:.0f}" for event in others]
+            place = "shared" if shared else "global"
+            print(f"{name} behind a barrier, {place}: {' '.join(texts)}; the late warp {' '.join(late_texts)}")
+
+
 def _time(call: Call) -> measurement.Measurement:
     return measurement.measure(call, l2="warm", effort=measurement.QUICK)
 
@@ -180,6 +234,7 @@ def main() -> None:
         options.out.mkdir(parents=True, exist_ok=True)
     for kind in ("shared", "global"):
         print(f"a mark in {kind} memory: {mark_cost(in_shared_memory=kind == 'shared')}")
+    barriers()
     for name in [each for each in PROGRAMS if options.only in each]:
         run(name, levels, options.out)
 

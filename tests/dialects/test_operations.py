@@ -46,7 +46,7 @@ NOT_DEFINED = {
     "tcgen05_commit": _WAITS, "tcgen05_wait": _WAITS, "tcgen05_fence": _WAITS,
     "clc_try_cancel": "asks the hardware for work", "clc_query_cancel": "reads an answer whose bits are the hardware's own",
     "elect_one": "chooses any lane", "driver_launch": "runs a kernel",
-    "trace_mark": _TELLS, "trace_start": _TELLS, "trace_stop": _TELLS,
+    "trace_mark": _TELLS, "trace_start": _TELLS, "trace_room": _TELLS, "trace_stop": _TELLS,
 }  # fmt: skip
 """Operations of the hardware without a plain definition, and why."""
 

@@ -643,6 +643,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
         _op("cute_nvgpu.trace_start", attributes=_TRACE.format(-1)),
         {_op("cute_nvgpu.trace_start", attributes=_TRACE.format(32)): "has the lane 32: it is one of 0 to 31"},
     ),
+    "cute_nvgpu.trace_room": (_op("cute_nvgpu.trace_room"), {_op("cute_nvgpu.trace_room", "%n", "i32"): "expects exactly 0 operands"}),
     "cute_nvgpu.trace_stop": (_op("cute_nvgpu.trace_stop"), {_op("cute_nvgpu.trace_stop", "%n", "i32"): "expects exactly 0 operands"}),
     "cute_nvgpu.set_max_register": (
         _op("cute_nvgpu.set_max_register", attributes='count = 232 : i32, action = "inc"'),

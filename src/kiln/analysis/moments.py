@@ -47,6 +47,13 @@ def may_fail(op: str) -> bool:
 
 
 @functools.cache
+def opens_late(op: str) -> bool:
+    """Return whether a thread goes on behind a wait until it accesses memory: barriers of a CTA let it do so."""
+    kind = DECLARED.get(op)
+    return kind is not None and kind.WAITS and kind.ORDERS == "cta"
+
+
+@functools.cache
 def engine_of(op: str) -> Engine | None:
     """Return the engine that carries an operation out, or the one that it waits for."""
     kind = DECLARED.get(op)

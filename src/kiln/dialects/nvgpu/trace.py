@@ -12,8 +12,7 @@ class TraceMark(CuteNvgpu.Operation, name="trace_mark", stays="time passes"):
     """Record when the warp comes here: where the event `event` begins or ends, or a moment of that name.
 
     `payload` is a number of 32 or 64 bits that is recorded with it, or an mbarrier. An end without a name ends the
-    event that began last. A pass gives marks their `site`; a `full` one moves what was recorded on when there is no
-    room for more.
+    event that began last. A pass gives marks their `site`, and says which are `behind` a barrier of the CTA.
     """
 
     payload: Operands[Pointer | I32 | I64]
@@ -23,7 +22,7 @@ class TraceMark(CuteNvgpu.Operation, name="trace_mark", stays="time passes"):
     token: OptionalAttr[ir.BoolAttr]
     number: OptionalAttr[ir.StringAttr]
     site: OptionalAttr[ir.IntegerAttr]
-    full: OptionalAttr[ir.BoolAttr]
+    behind: OptionalAttr[ir.BoolAttr]
 
     def check(self) -> str:
         if len(self.payload) > 1:
@@ -34,6 +33,13 @@ class TraceMark(CuteNvgpu.Operation, name="trace_mark", stays="time passes"):
 
 
 trace_mark: Build = TraceMark.build
+
+
+class TraceRoom(CuteNvgpu.Operation, name="trace_room", stays="time passes"):
+    """Move what the warp recorded on if there is little room for more."""
+
+
+trace_room: Build = TraceRoom.build
 
 
 class TraceStart(CuteNvgpu.Operation, name="trace_start", stays="time passes"):

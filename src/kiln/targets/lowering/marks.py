@@ -15,7 +15,7 @@ from ...base_dsl.compiler import source_span
 from ...base_dsl.kernel_trace import ENTRY, HEADER, REGION, SITES, Layout, Request, Site, TracedKernel
 from ...dialects import cute
 from ...dialects.declaration import attributes
-from ...dialects.nvgpu.trace import TraceMark, TraceStart, TraceStop
+from ...dialects.nvgpu.trace import TraceMark, TraceRoom, TraceStart, TraceStop
 from ...hardware.limits import DYNAMIC_SMEM_ALIGNMENT, THREADS_PER_BLOCK, WARP, Needs
 from ...mlir import context, ir, terminator
 from .builder import Builder, constant_value, int_type, operations, parsed_type, symbol
@@ -61,7 +61,7 @@ def _mark_kernel(
     marks.visit(func)
     if not marks.count and request.level == "ranges":
         return
-    longest = _let_some_move(func)
+    longest = 0 if on_host else _make_room(func)
     block = _extents(launches, "block")
     threads = math.prod(block) if block else THREADS_PER_BLOCK
     room = 0 if on_host else _room(func, launches, arch.generation, threads)
@@ -179,6 +179,8 @@ class _Marks:
             point = _after(at) if phase == "end" else ir.InsertionPoint(at)
             b = Builder(point, op.location)
             fields = {"event": op.name, "phase": phase, "kind": group.kind}
+            if phase == "end" and moments.opens_late(op.name):
+                fields["behind"] = True
             said = phase != "end"
             if said and operand:
                 fields["number"] = operand
@@ -232,38 +234,53 @@ def entries_of(mark: TraceMark) -> int:
     return 1 if not mark.payload or kind in _PAYLOADS else 1 + mark.payload[0].type.width // 32
 
 
-def _let_some_move(func: ir.Operation) -> int:
-    """Let marks before a branch or loop that has marks, or the end of a block, look whether there is room for more.
+_LOOPS = ("scf.for", "scf.while")
+_MOST = 32
+"""The most entries before a thread looks whether there is room for more."""
 
-    Return the most entries that are made between two that look.
+
+def _make_room(func: ir.Operation) -> int:
+    """Let a thread look for room once in each iteration of a loop with marks, and after `_MOST` entries.
+
+    Return the most entries that are made from one look to the next.
     """
     longest = 0
 
-    def visit(block: ir.Block) -> bool:
+    def look(point: ir.InsertionPoint, location: ir.Location) -> None:
+        Builder(point, location).op(TraceRoom.OPERATION_NAME)
+
+    def visit(block: ir.Block, entries: int) -> int:
+        """Return how many entries there may be since the last look, at the end of a block that begins with some."""
         nonlocal longest
-        last: TraceMark | None = None
-        entries = 0
-        any_ = False
-        for each in block.operations:
+        for each in list(block.operations):
             op = each.operation
             if mark := TraceMark.of(op):
-                last = mark
                 entries += entries_of(mark)
                 longest = max(longest, entries)
-                any_ = True
-            inside = [visit(inner) for region in op.regions for inner in region.blocks]
-            if any(inside):
-                any_ = True
-                if last is not None:
-                    last.full = True
-                last = None
-                entries = 0
-        if last is not None:
-            last.full = True
-        return any_
+                if entries >= _MOST:
+                    look(_after(op), op.location)
+                    entries = 0
+            elif len(op.regions) and TraceMark.all_in(op):
+                entries = (
+                    loop(op, entries)
+                    if op.name in _LOOPS
+                    else max([entries, *(visit(inner, entries) for region in op.regions for inner in region.blocks)])
+                )
+        return entries
+
+    def loop(op: ir.Operation, entries: int) -> int:
+        """Return the same for a loop, whose iterations end with a look. A `while` is left before its body."""
+        inside = entries
+        for number, region in enumerate(op.regions):
+            inside = visit(region.blocks[0], inside)
+            if number == 0 and op.name == "scf.while":
+                entries = max(entries, inside)
+        last = terminator(op.regions[len(op.regions) - 1].blocks[0])
+        look(ir.InsertionPoint(last), last.location)
+        return entries
 
     for block in func.regions[0].blocks:
-        visit(block)
+        visit(block, 0)
     return longest
 
 

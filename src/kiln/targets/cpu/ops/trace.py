@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....base_dsl.kernel_trace import ENTRY, HEADER, REGION, Header, code_of
-from ....dialects.nvgpu.trace import TraceMark, TraceStart, TraceStop
+from ....dialects.nvgpu.trace import TraceMark, TraceRoom, TraceStart, TraceStop
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import Handlers
@@ -58,6 +58,11 @@ def _mark(x: Expander, op: TraceMark, b: Builder) -> None:
     time = inside.value("arith.trunci", int_type(32), (_now(x, inside),))
     for word, its_code in ((time, code), *((word, inside.i32(code_of(PAYLOAD))) for word in words)):
         _entry(x, inside, header, word, its_code)
+
+
+@HANDLERS.expands(TraceRoom)
+def _make_room(_x: Expander, _op: TraceRoom, _b: Builder) -> None:
+    """Do nothing: entries go where they stay."""
 
 
 @HANDLERS.expands(TraceStop)

@@ -11,7 +11,7 @@ import dataclasses
 import math
 
 from ....base_dsl.kernel_trace import HEADER, REGION, UNFINISHED, code_of
-from ....dialects.nvgpu.trace import TraceMark, TraceStart, TraceStop
+from ....dialects.nvgpu.trace import TraceMark, TraceRoom, TraceStart, TraceStop
 from ....hardware import features
 from ....hardware.limits import WARP
 from ....mlir import ir
@@ -145,11 +145,13 @@ def _mark(x: Expander, op: TraceMark, b: DeviceBuilder) -> None:
             code = b.binary("ori", code, _operand(b, value))
         else:
             values = _words(b, value)
-    _entry(b, recording, code)
+    _entry(b, recording, code, behind=bool(op.behind))
     for word in values:
         _entry(b, recording, b.i32(code_of(PAYLOAD)), word)
-    if op.full and recording.shared:
-        _move_if_full(x, b, recording)
+
+
+BEHIND_BARRIER = ""
+"""What makes a warp wait at a barrier before it reads the clock."""
 
 
 def _operand(b: DeviceBuilder, value: ir.Value) -> ir.Value:
@@ -168,15 +170,19 @@ def _words(b: DeviceBuilder, value: ir.Value) -> list[ir.Value]:
     return [b.value("arith.trunci", i32, (part,)) for part in (value, high)]
 
 
-def _entry(b: DeviceBuilder, recording: Recording, code: ir.Value, word: ir.Value | None = None) -> None:
+def _entry(
+    b: DeviceBuilder, recording: Recording, code: ir.Value, word: ir.Value | None = None, behind: bool = False
+) -> None:
     """Make an entry of the clock, or of a word, and a code."""
     wide = int_type(recording.width)
     place = b.load(wide, recording.place)
     space = "shared" if recording.shared else "global"
     test = f"setp.ne.u32 p, $1, {_NOBODY};" if recording.shared else "setp.lt.u64 p, $0, $1;"
     clock = "mov.u32 t, %clock;" if word is None else "mov.u32 t, $3;"
+    if behind:
+        clock = f"{BEHIND_BARRIER.format(space=space)} {clock}"
     operands = [place, recording.end, code, *([] if word is None else [word])]
-    _asm(b, f".reg .pred p; .reg .b32 t; {test} {clock} @p st.{space}.v2.b32 [$0], {{t, $2}};", operands)
+    _asm(b, f".reg .pred p; .reg .b32 t, u; {test} {clock} @p st.{space}.v2.b32 [$0], {{t, $2}};", operands)
     b.store(b.binary("addi", place, 8), recording.place)
 
 
@@ -213,8 +219,12 @@ def _moving(x: Expander, recording: Recording) -> str:
     )
 
 
-def _move_if_full(x: Expander, b: DeviceBuilder, recording: Recording) -> None:
+@HANDLERS.expands(TraceRoom)
+def _make_room(x: Expander, _op: TraceRoom, b: DeviceBuilder) -> None:
     """Move entries on where there is no room for more, which is an event of its own."""
+    recording = x.recording
+    if recording is None or not recording.shared:
+        return
     i32 = int_type(32)
     place = b.load(i32, recording.place)
     full = b.compare("uge", place, recording.end)
