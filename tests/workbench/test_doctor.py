@@ -233,7 +233,7 @@ def test_internals_of_torch_that_are_not_used_are_named(monkeypatch, printed, st
 @pytest.mark.quick(0)
 def test_json_and_exit_status_agree(child):
     done = child("-m", "kiln", "doctor", "--json")
-    report = json.loads(done.stdout)
+    report = json.loads(done.stdout)["result"]
     cpu = next(one for one in report["findings"] if (one["group"], one["name"]) == ("targets", "cpu"))
     assert report["works"] == (cpu["state"] == "ok") == (done.returncode == 0)
 
@@ -323,7 +323,7 @@ def test_the_report_survives_a_compiler_that_cannot_be_imported(monkeypatch):
 @pytest.mark.quick(0)
 def test_which_cutlass_wins(child, tmp_path):
     def states():
-        report = json.loads(child("-m", "kiln", "doctor", "--json").stdout)
+        report = json.loads(child("-m", "kiln", "doctor", "--json").stdout)["result"]
         return [(one["name"], one["state"], one["value"]) for one in report["findings"] if one["group"] == "cutlass"]
 
     ((name, state, value),) = states()

@@ -31,7 +31,7 @@ ARGUMENTS = ["--arg", "f32[m,n%16]@16", "--arg", "f32", "--arg", "True", "--arg"
 def test_a_function_is_exported_and_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     function = f"{tmp_path / 'program.py'}:fill"
-    assert main.main(["export", function, *ARGUMENTS, "--archs", "cpu", "-o", str(tmp_path / "build")]) == 0
+    assert main.main(["export", function, *ARGUMENTS, "--arch", "cpu", "-o", str(tmp_path / "build")]) == 0
     assert capsys.readouterr().out.splitlines() == [str(tmp_path / "build" / f"fill.{end}") for end in "oh"]
     assert main.main(["inspect", str(tmp_path / "build" / "fill.o")]) == 0
     about = json.loads(capsys.readouterr().out)["fill"]
@@ -52,8 +52,8 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         ([f"{file}x:fill"], "there is no file"),
         ([f"{file}:fill", "--arg", "f31[m]"], "this is neither a type"),
         ([f"{file}:fill", "--arg", "f32[m-1]"], "'m-1' is not an extent"),
-        ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "x"], "write NAME=INPUT"),
-        ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "y=x.0,16"], "outputs names 'y'"),
+        ([f"{file}:fill", *ARGUMENTS, "--arch", "cpu", "--result", "x"], "write NAME=INPUT"),
+        ([f"{file}:fill", *ARGUMENTS, "--arch", "cpu", "--result", "y=x.0,16"], "outputs names 'y'"),
         ([f"{file}:fill", *ARGUMENTS, "--entry-points", "x"], "the entry point 'x'"),
         ([f"{file}:fill", "--arg", "f32[n%0]"], "the divisor of n is a number from 1 to"),
         ([f"{file}:fill", "--arg", "f32[n%]"], "the divisor of n is a number from 1 to"),
@@ -69,7 +69,7 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         ([f"{file}:fill", "--arg", "{[]: 1}"], "nor a Python value"),
         ([f"{file}:fill", "--arg", "(" * 500], "nor a Python value"),
         ([f"{file}:fill", "--arg", "f32[n%4,n%8]"], "n is a multiple of 8 here, and of 4"),
-        ([f"{file}:fill", "--arg", "f32[n,n]", "--archs", "cpu"], "program.py:10: error: fill(x, value, half, stream)"),
+        ([f"{file}:fill", "--arg", "f32[n,n]", "--arch", "cpu"], "program.py:10: error: fill(x, value, half, stream)"),
     ):
         assert main.main(["export", *words]) == 2
         assert said in capsys.readouterr().err

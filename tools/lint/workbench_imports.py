@@ -22,6 +22,8 @@ OPTIONAL = {
     "pytest",
     "rich_argparse",
     "shtab",
+    "mcp.server",
+    "mcp.server.fastmcp",
     "sqlite3",
     ".serve_cuda.marks",
     ".serve_cuda.flex_attention",
@@ -41,7 +43,9 @@ SLOW = {
     "kiln.kernels.dispatch.arrays": "with kiln.kernels",
     "kiln.kernels.impl.gemm": "with kiln.kernels",
     "kiln.measure.comparison": "numpy",
+    ".core.answers": "30 ms: subprocess, tempfile",
     ".core.library_cases": "kiln.kernels",
+    ".core.loading": "100 ms: contracts",
     ".core.text": "5 ms: difflib, of the 180 that `kiln --help` takes",
     ".inspect.highlight": "100 ms: pygments",
 }

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
             *arguments,
             to=args.output,
             name=name,
-            archs=args.archs,
+            archs=args.arch,
             ptx=not args.no_ptx,
             entry_points=args.entry_points,
             outputs=dict(map(_result, args.result)),
@@ -73,7 +73,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     result_help = "a parameter that is a result: y=x is like x, y=x.0,n,64 has these extents"
     option(parser, "--arg TYPE", "a parameter; once for each", action="append", default=[])
-    option(parser, "--archs", "architectures, such as sm_80,sm_90a,cpu; by default what this machine has", default="")
+    archs_help = "architectures, such as sm_80,sm_90a,cpu; by default what this machine has"
+    option(parser, "--arch LIST", archs_help, also="--archs", default="")
     option(parser, "-o --output", "a folder, an object (.o) or a shared library (.so)", default=".")
     option(parser, "--name", name_help, default="")
     option(parser, "--entry-points", "calling conventions, of c,tvm_ffi,torch,jax; by default c", default="c")

@@ -376,7 +376,10 @@ def test_the_command(tmp_path):
     assert "2-way  st 4 B" in made.stdout and "2 of 4 wavefronts are lost" in made.stdout
     file = tmp_path / "counts.json"
     subprocess.run([*command, "--json", file, program], check=True, timeout=60, stdout=subprocess.DEVNULL)
-    assert {(one["operation"], one["conflicts"]) for one in json.loads(file.read_text())} == {("st", 1), ("ld", 1)}
+    assert {(one["operation"], one["conflicts"]) for one in json.loads(file.read_text())["result"]} == {
+        ("st", 1),
+        ("ld", 1),
+    }
     command[-1] = "--coalescing"
     made = subprocess.run([*command, program], capture_output=True, text=True, check=True, timeout=60)
     assert made.stdout.endswith("4 sectors of global memory, 4 per access\n")

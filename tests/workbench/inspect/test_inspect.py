@@ -255,7 +255,7 @@ def test_every_path_of_a_program(name, tmp_path, capsys):
     )
     out = tmp_path / "model.json"
     assert main(["inspect", "--no-run", "--json", str(out), str(program)]) == 0, capsys.readouterr().err
-    model = json.loads(out.read_text())
+    model = json.loads(out.read_text())["result"]
     assert shlex.split(model["command"])[2] == str(program)
     for kind in ("mlir", "llvm", "ptx", "sass"):
         texts = of_kind(model, kind)
@@ -682,7 +682,7 @@ def test_a_case_is_looked_at_in_two_configs(tmp_path, capsys):
     assert [row[1] for row in rows] == ["config", "pad=0", "pad=1"]
     shared = rows[0].index("shared")
     assert [int(row[shared]) for row in rows[1:]] == [4 * 16 * 16, 4 * (15 * 17 + 16)]
-    assert json.loads((tmp_path / "model.json").read_text())["units"]
+    assert json.loads((tmp_path / "model.json").read_text())["result"]["units"]
 
 
 @pytest.mark.skipif(not LONG, reason="four processes; set KILN_LONG_TESTS=1")

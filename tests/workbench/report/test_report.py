@@ -260,7 +260,7 @@ def test_rows_for_other_tools(folder, tmp_path, records):
     rows = list(csv.DictReader(table.open()))
     assert len(rows) == len(records) and json.loads(rows[0]["problem"]) == records[0].problem
     assert float(rows[0]["us"]) == 10.0 and rows[4]["flags"] == "noisy power-cap"
-    found = json.loads(data.read_text())
+    found = json.loads(data.read_text())["result"]
     assert found["torn"] == 1 and found["records"][0]["us"] == records[0].us
     assert not (tmp_path / "report.html").exists()
 

@@ -72,7 +72,7 @@ def arguments(prog: str, description: str, several: bool = False) -> argparse.Ar
     option(run, "--set K=V", "another value for a field of the problem", action="append", default=[])
     option(run, "--config N|JSON|tuned", "a config by its number, as a JSON object, or the tuned one")
     option(run, "--arch SM", "compile for this architecture: sm_90a")
-    option(run, "--target", "where kernels run; by default the GPU, if there is one", choices=("cpu", "nvidia"))
+    option(run, "--target", "where kernels run; by default the GPU, if there is one", choices=("cpu", "nvidia", "cuda"))
     option(run, "--seed N", "the seed of the inputs (0)", type=int, default=0)
     output = parser.add_argument_group("what to print")
     option(output, "--json FILE|-", "write the results as JSON; - is standard output")
@@ -118,7 +118,7 @@ def open_case(args: argparse.Namespace, where: str | None = None, load: Callable
     """Load the CASE for the chosen target and architecture, which workers that start later take over."""
     for name, variable in _ENVIRONMENT.items():
         if getattr(args, name, None):
-            os.environ[variable] = getattr(args, name)
+            os.environ[variable] = "nvidia" if getattr(args, name) == "cuda" else getattr(args, name)
     if os.environ.get("KILN_TARGET") == "nvidia" and not driver.available():
         raise NotHere(f"the target nvidia was asked for, and there is no NVIDIA GPU here: {why_no_gpu()}")
     case = (load or loading.load)(where or args.case)

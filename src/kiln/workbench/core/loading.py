@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -120,3 +121,22 @@ def _says_something(kind: type, method: str) -> bool:
     """Return whether a plan defines a method itself, rather than inherit KernelPlan's."""
     base = next((each for each in kind.__mro__ if each.__name__ == "KernelPlan"), None)
     return base is None or getattr(base, method, None) is not getattr(kind, method)
+
+
+def names_case(where: str) -> bool:
+    """Return whether a word names a Case: a module, `module:Plan`, a folder, or a file with a contract or a plan."""
+    if os.path.isdir(where):
+        return os.path.isfile(os.path.join(where, "kernel.py"))
+    file, _, plan = where.partition(":") if not os.path.exists(where) else (where, "", "")
+    if not os.path.isfile(file):
+        return not file.endswith(".py") and bool(re.fullmatch(r"[A-Za-z_]\w*(\.\w+)+(:\w+)?|\w+:\w+", where))
+    if plan:
+        return True
+    try:
+        with open(file, "rb") as source:
+            tree = ast.parse(source.read())
+    except (SyntaxError, ValueError):
+        return False
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    bases = [ast.unparse(base) for node in tree.body if isinstance(node, ast.ClassDef) for base in node.bases]
+    return any("KernelPlan" in base for base in bases) or {"kernel_fn", "get_inputs"} <= names

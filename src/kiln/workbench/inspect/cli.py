@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from ...base_dsl.diagnostics import DSLBaseError
 from ...hardware.architectures import Arch
 from .. import run
 from ..core import command_line
+from ..core.loading import names_case
 from ..core.options import Parser, flag, option
 from ..core.text import no_file
 from . import capture, outline, page, resources
@@ -164,25 +163,6 @@ def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) 
     for note in model["notes"] if not args.quiet else ():
         print(f"kiln inspect: {note}", file=sys.stderr)
     return 0
-
-
-def names_case(where: str) -> bool:
-    """Return whether a word names a Case: a module, `module:Plan`, a folder, or a file with a contract or a plan."""
-    if os.path.isdir(where):
-        return os.path.isfile(os.path.join(where, "kernel.py"))
-    file, _, plan = where.partition(":") if not os.path.exists(where) else (where, "", "")
-    if not os.path.isfile(file):
-        return not file.endswith(".py") and bool(re.fullmatch(r"[A-Za-z_]\w*(\.\w+)+(:\w+)?|\w+:\w+", where))
-    if plan:
-        return True
-    try:
-        with open(file, "rb") as source:
-            tree = ast.parse(source.read())
-    except (SyntaxError, ValueError):
-        return False
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    bases = [ast.unparse(base) for node in tree.body if isinstance(node, ast.ClassDef) for base in node.bases]
-    return any("KernelPlan" in base for base in bases) or {"kernel_fn", "get_inputs"} <= names
 
 
 def _fields() -> argparse.ArgumentParser:

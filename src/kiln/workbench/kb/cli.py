@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base_dsl import packages
+from ..core import answers
 from ..core.command_line import EXIT, progress, report_errors
 from ..core.options import Parser, flag, option
 from ..core.runners import Inline, Local
@@ -65,6 +66,7 @@ def _search(args: argparse.Namespace, folder: Path) -> int:
         looked = ", ".join(kb_pages.shown(each / "docs") for each in folders)
         print(f"nothing in {looked} has {' or '.join(map(repr, args.words))}", file=sys.stderr)
         return 1
+    answers.put([{"file": str(p.path), "line": p.line, "title": p.title, "name": p.path.stem} for p in places])
     for place in places:
         print(f"{kb_pages.shown(place.path)}:{place.line}: {place.title}")
         if excerpt := _excerpt(place.text, args.words):
@@ -90,6 +92,7 @@ def _show(args: argparse.Namespace, folder: Path) -> int:
     path = kb_pages.path_of([*pages, *docs], args.name)
     text = path.read_text()
     body = text.split("---\n", 2)[2].strip() if text.startswith("---\n") else text.strip()
+    answers.put({"file": str(path), "markdown": body})
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.markdown import Markdown

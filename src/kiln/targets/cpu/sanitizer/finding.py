@@ -78,6 +78,7 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as a dict for JSON."""
         record = dataclasses.asdict(self)
+        record["severity"] = "warning" if self.rule in native.WARNINGS else "error"
         for name in ("span", "other_span"):
             span = getattr(self, name)
             record[name] = None if span is None else {"file": span.filename, "line": span.line}
