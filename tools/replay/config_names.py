@@ -42,6 +42,7 @@ RENAMED = {
     "Tiling": "Sm80GemmConfig",
     "HopperTiling": "Sm90GemmConfig",
     "WeightTiling": "Sm90MixedInputConfig",
+    "Sm100GemmConfig": "Sm100GemmConfig",
     "AttentionTiling": "Sm80AttentionConfig",
     "HopperAttentionTiling": "Sm90AttentionConfig",
     "GradientTiling": "Sm80AttentionBackwardConfig",

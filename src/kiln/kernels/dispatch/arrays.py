@@ -311,6 +311,11 @@ def _numpy_reshaped(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return view
 
 
+def bits(x: Array) -> Array:
+    """Return a view of an array of elements of 8 bits as bytes."""
+    return _view(_library(x).Tensor.view if is_torch(x) else _library(x).ndarray.view, x, _library(x).uint8)
+
+
 def slices(x: Array) -> list[Array]:
     """Return views of an array along its first mode, which they keep."""
     return [_view(operator.getitem, x, slice(n, n + 1)) for n in range(x.shape[0])]

@@ -37,6 +37,8 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "tf32": (F32, dataclasses.replace(PAIR, tile_shape_mnk=(256, 256, 32), ab_stages=5), {"precision": "tf32"}),
     "bf16, two results, rows": (BF16, dataclasses.replace(PAIR, ab_stages=4), {"two": True}),
     "f16, two accumulators, everything": (F16, dataclasses.replace(TWO, dynamic=True), {"c": F16, "bias": F32, "activation": "silu"}),
+    "mxfp8, pair": (E4M3, dataclasses.replace(FP8, acc_stages=1, ab_stages=4), {"scales": True}),
+    "mxfp8, one CTA": (E4M3, dataclasses.replace(ONE, tile_shape_mnk=(128, 128, 128), dynamic=True), {"scales": True}),
     "f16, columns": (F16, dataclasses.replace(PAIR, dynamic=True), {"layout": "TN"}),
 }  # fmt: skip
 MMA = re.compile("UTC[HQI]MMA")
@@ -57,11 +59,14 @@ def compiled(name: str, arch: str) -> tuple[Any, Code]:
     if "two" in options:
         given |= {"epilogue": lambda value: (value, value * 0.5), "out_dtype": (BF16, BF16), "row_reduction": "squares"}
     a, b = np.zeros((rows, SIZE), dtype), np.zeros((SIZE, SIZE), dtype).T
+    if "scales" in options:
+        scales = np.zeros((SIZE, SIZE // 32), ml_dtypes.float8_e8m0fnu)
+        given |= {"scale_a": scales, "scale_b": scales.T}
     if options.get("layout") == "TN":
         a, b = b, a
     with dry_run(arch) as launches:
         kernels.gemm(a, b, config=config, **given)
-    launch = next(one for one in launches if one.kernel.startswith("Sm100GemmKernel"))
+    launch = next(one for one in launches if one.kernel.startswith("Sm100"))
     (code,) = kernels_of(launch.artifacts["sass"]).values()
     return launch, code
 
@@ -89,7 +94,8 @@ def test_roles(name):
     assert (used.stack, used.spill_stores, used.spill_loads, used.messages) == (0, 0, 0, ())
     assert used.registers <= (168 if config.accumulators > 1 else 255)
     assert launch.smem + used.static_smem <= 227 << 10
-    assert used.tmem_columns == config.acc_columns
+    scaled = "scales" in CASES[name][2]
+    assert used.tmem_columns == (config.scaled_columns(32) if scaled else config.acc_columns)
     names = Counter(one.name for one in code.instructions)
     assert not [x for x in names if re.match(r"LDL|STL|BRA\.U\.ANY", x)]
     mmas = innermost(code, MMA)
@@ -97,13 +103,18 @@ def test_roles(name):
     assert len(mmas) == config.accumulators
     for loop in mmas:
         assert loop.mmas == k_blocks
-        assert len(loop.instructions) <= 12 * k_blocks
+        copies = sum(one.name.startswith("UTCCP") for one in loop.instructions)  # of scale factors, 128 rows each
+        assert copies == (1 + config.tile_shape_mnk[1] // 128 if scaled else 0)
+        assert len(loop.instructions) <= 12 * k_blocks + 4 * copies
         assert sum(one.name.startswith("UTCBAR") for one in loop.instructions) == 1
         assert not [one for one in loop.instructions if one.name.startswith("R2UR")]
         assert all(one.name.endswith(".2CTA") == config.pair for one in loop.instructions if MMA.match(one.name))
     (loads,) = innermost(code, re.compile("UTMALDG"))
     boxes = 2 if CASES[name][2].get("layout") == "TN" else 1  # of 64 neighbours along M or N, of 128
-    assert sum(one.name.startswith("UTMALDG") for one in loads.instructions) == boxes * (1 + config.accumulators)
+    assert (
+        sum(one.name.startswith("UTMALDG") for one in loads.instructions)
+        == boxes * (1 + config.accumulators) + 2 * scaled
+    )
     assert not [one for one in loads.instructions if one.name.startswith("R2UR")]
     for loop in (*mmas, loads):
         assert not {number for one in loop.instructions for number in registers(one.operands) if number > 7}

@@ -28,6 +28,8 @@ class GemmArguments(NamedTuple):
     extra_outs: Sequence[Any] = ()
     group_scales: Any = None
     """Scale factors of groups of K of an integer B."""
+    vector_scales: Sequence[Any] = ()
+    """Scale factors of vectors along K, in atoms."""
     row_sum: Any = None
     """The result of `row_reduction`, (L, M)."""
 
@@ -39,6 +41,7 @@ class GemmArguments(NamedTuple):
         modes = problem.a.leading((1, 2)), problem.b.leading((2, 1)), 2
         rest = [] if self.group_bounds is None else [(self.group_bounds, arrays.dynamic(self.group_bounds, 0, 1))]
         scales = list(zip(self.block_scales, problem.block_scales, strict=True))
+        scales += zip(self.vector_scales, problem.vector_scales, strict=True)
         if problem.group_scales is not None:
             scales.append((self.group_scales, problem.group_scales))
         rest += [(x, arrays.dynamic(x, layout.leading((1, 2)), 1)) for x, layout in scales]

@@ -14,6 +14,7 @@ from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion, check_parameters
 from .implementations import REGISTRY
 from .problem import FLOATS, INTEGERS, SCALE_BLOCK, GemmProblem, block_scale_shapes
+from .vector_scales import are_vector_scales, scale_atoms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,9 +58,10 @@ def gemm(
             8-bit floats, i32 for integers.
         alpha: a factor of `a @ b`.
         beta: a factor of `c`, which is not read if this is 0.
-        scale_a: one scale, (1,), or one for each row, (M, 1); for 8-bit floats also block scales (M, K / 128), f32.
+        scale_a: one scale, (1,), or one for each row, (M, 1); for 8-bit floats also block scales (M, K / 128), f32, or
+            powers of two (e8m0) for vectors of 32 elements (mxfp8), (M, K / 32) or in atoms of 512 bytes.
         scale_b: one scale, or one for each column, (N,); for 8-bit floats also block scales (K / 128, N / 128), rounded
-            up; for narrow integers (groups, N) for equal groups of K.
+            up; for narrow integers (groups, N) for equal groups of K; with vectors of `a` also (K / 32, N), or in atoms.
         c: an array that is added, broadcast to the result.
         bias: a row (N,) that is added, or what broadcasts to the result.
         activation: "relu", "silu", "gelu", or a function of a value.
@@ -222,7 +224,8 @@ class GemmCall:
 
     def canonical(self, branching: Sequence[Any]) -> tuple[GemmProblem, Any, GemmArguments]:
         """Return the problem, the device and the arrays: with three modes, and contiguous rows of the result."""
-        in_rows = len(self.outs) > 1 or self.row_sum_out is not None or self.mixed_input or self.block_scaled
+        own_scales = self.block_scaled or self.vector_scaled
+        in_rows = len(self.outs) > 1 or self.row_sum_out is not None or self.mixed_input or own_scales
         if in_rows:
             self.computed = [
                 x if arrays.layout_of(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
@@ -231,6 +234,7 @@ class GemmCall:
         a, b = (arrays.broadcast_to(readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
         group_scales = scale_tensor(self.scales[1], self.shape[0]) if self.group_scaled else None
         block_scales = [scale_tensor(x, self.shape[0], Float32) for x in self.scales] if self.block_scaled else []
+        vector_scales = scale_atoms(*self.scales, (a, b)) if self.vector_scaled else []
         scales = [x for x in self.row_scales if x is not None]
         added = [x for x in (self.c, self.bias) if x is not None]
         inputs = [arrays.broadcast_to(x, self.shape) for x in (*scales, *added, *self.extras)]
@@ -250,9 +254,21 @@ class GemmCall:
             tuple(map(layout, extra_outs)),
             self.int4,
             None if group_scales is None else layout(group_scales),
+            tuple(map(layout, vector_scales)),
         )
         arguments = GemmArguments(
-            a, b, out, inputs, self.alpha, self.beta, block_scales, None, extra_outs, group_scales, self.row_sum_out
+            a,
+            b,
+            out,
+            inputs,
+            self.alpha,
+            self.beta,
+            block_scales,
+            None,
+            extra_outs,
+            group_scales,
+            vector_scales,
+            self.row_sum_out,
         )
         return problem, devices.current(), arguments
 
@@ -298,10 +314,15 @@ class GemmCall:
         _, m, n = self.shape
         return max(n, self.a.shape[-1]) > SCALE_BLOCK and are_block_scales(self.scales, m, n, self.a.shape[-1])
 
+    @functools.cached_property
+    def vector_scaled(self) -> bool:
+        """Whether operands have scales of vectors along K, which are powers of two."""
+        return are_vector_scales(self.function, self.scales)
+
     @property
     def row_scales(self) -> tuple[Any, ...]:
         """Scales of rows or columns, by which the epilogue multiplies."""
-        return () if self.block_scaled else self.scales[:1] if self.group_scaled else self.scales
+        return () if self.block_scaled or self.vector_scaled else self.scales[:1] if self.group_scaled else self.scales
 
 
 def num_values(epilogue: Callable[..., Any], types: list[type[cute.Numeric]]) -> int:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from .... import BFloat16, Float32, Int32
+from .... import BFloat16, Float32, Int32, cute
 from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
 from ...dispatch.config import Rule
@@ -21,7 +21,7 @@ from . import sm80_cost
 from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion
 from .padded import Sm90PaddedGemm, Sm100PaddedGemm
-from .problem import FLOATS8, INTEGERS, SCALE_BLOCK, GemmProblem
+from .problem import FLOATS8, INTEGERS, SCALE_BLOCK, SCALE_VECTOR, GemmProblem
 from .simt import SimtGemmKernel
 from .sm80 import Sm80GemmKernel
 from .sm80_config import MAX_PORTABLE_CLUSTER, SIMT_VECTOR, SIMT_WARP, Sm80GemmConfig, instruction_k, is_power_of_two
@@ -29,13 +29,13 @@ from .sm80_epilogue import SimtEpilogue, Sm80Epilogue
 from .sm80_mixed_input import K_STEP, Sm80MixedInputGemmKernel, mixed_input_smem_bytes
 from .sm90_implementation import Sm90Gemm
 from .sm90_mixed_input import Sm90MixedInputGemm
-from .sm100_implementation import Sm100Gemm
+from .sm100_implementation import Sm100BlockScaledGemm, Sm100Gemm
 from .split_k import reduce_partials, run_split_k
+from .vector_scales import scale_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .... import cute
     from ...dispatch.devices import Device
     from .sm80_mainloop import MultistageGemmKernel
 
@@ -133,6 +133,8 @@ class Sm80Gemm(MultistageGemm):
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.mixed_input:
             return "its MMA has operands of one element type"
+        if problem.vector_scales:
+            return "scales of vectors along K multiply operands, and its MMA has none"
         if problem.block_scales or problem.reduces_rows:
             return _NO_BLOCK_SCALES if problem.block_scales else _NO_ROW_SUM
         if problem.dtype is Float32 and problem.precision != "tf32":
@@ -373,6 +375,54 @@ class DequantizeFallback(Fallback):
         REGISTRY.run(dequantized, devices.current(), args._replace(b=b, group_scales=None))
 
 
+@REGISTRY.register
+class VectorScaledFallback(Fallback):
+    """GEMM of operands with scales of vectors along K: kernels multiply these into bf16 operands, which holds the
+    values unless they are beyond 2^127 or below 2^-133."""
+
+    def supports(self, problem: GemmProblem, device: Device) -> str | None:
+        if device.capability < (8, 9):
+            return f"8-bit floats are converted from sm_89 on, and {device.name} is older"
+        return None if problem.vector_scales else "there are no scales of vectors"
+
+    def roofline(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> Roofline:
+        """Return the time of the GEMM and of the passes over A and B."""
+        scaled = self.scaled(problem)
+        c = coefficients("gemm_passes", device)
+        moved = us(sum(x.bytes for x in (problem.a, problem.b, scaled.a, scaled.b)), c["dequantize_dram_tbps"])
+        gemm = REGISTRY.choose(scaled, device).cost
+        return Roofline({}, {"GEMM": gemm, "scaled operands": 2 * c["dequantize_launch_us"] + moved})
+
+    def scaled(self, problem: GemmProblem) -> GemmProblem:
+        """Return the same problem with operands of bf16, contiguous in K."""
+        batches, m, n = problem.shape
+        k = problem.k
+        a = TensorLayout.dense(BFloat16, batches, m, k)
+        b = TensorLayout(BFloat16, (batches, k, n), (k * n, 1, k))
+        return dataclasses.replace(problem, a=a, b=b, vector_scales=(), precision="ieee")
+
+    def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
+        from ..elementwise.elementwise import elementwise  # start-up: few GEMMs need another family
+
+        operands = []
+        for x, atoms in zip((args.a, arrays.transposed(args.b)), args.vector_scales, strict=True):
+            scaled = arrays.empty(x, tuple(x.shape), arrays.framework_dtype(BFloat16, x))
+            vectors = problem.k // SCALE_VECTOR
+            scales = arrays.split(scale_rows(atoms, x.shape[1], vectors), 2, vectors)
+            elementwise(_times_power, arrays.split(x, 2, vectors), scales, out=arrays.split(scaled, 2, vectors))
+            operands.append(scaled)
+        a = operands[0]
+        b = arrays.transposed(operands[1])
+        layouts = {"a": arrays.layout_of(a), "b": arrays.layout_of(b)}
+        problem = dataclasses.replace(self.scaled(problem), **layouts)
+        REGISTRY.run(problem, devices.current(), args._replace(a=a, b=b, vector_scales=()))
+
+
+def _times_power(value: cute.TensorSSA, power: cute.TensorSSA) -> cute.TensorSSA:
+    exponent = power.to(Float32) - 127.0
+    return value.to(Float32) * cute.where(exponent == 128.0, math.nan, cute.math.exp2(exponent))
+
+
 def _low(pair: cute.TensorSSA) -> cute.TensorSSA:
     return (pair.to(Int32) << 28) >> 28
 
@@ -394,3 +444,5 @@ REGISTRY.register(Sm90PaddedGemm(Sm90Gemm()))
 REGISTRY.register(Sm90Gemm)
 REGISTRY.register(Sm100PaddedGemm(Sm100Gemm()))
 REGISTRY.register(Sm100Gemm)
+REGISTRY.register(Sm100PaddedGemm(Sm100BlockScaledGemm()))
+REGISTRY.register(Sm100BlockScaledGemm)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...dispatch import arrays
 from ...dispatch.problem import TensorLayout
@@ -104,7 +104,7 @@ def _pad(x: TensorLayout, mode: int) -> TensorLayout:
     return TensorLayout(x.dtype, x.shape, (row * extents[2 - mode] if is_batched(x) else 0, *strides), 0)
 
 
-def _allocate(x: Any, layout: TensorLayout) -> Any:
+def _allocate(x: arrays.Array, layout: TensorLayout) -> arrays.Array:
     """Return a new array with a padded layout; of batches that are all the same, one."""
     batches, rows, columns = layout.shape
     if not is_batched(layout):

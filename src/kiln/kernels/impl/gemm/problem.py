@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from .... import cute
 
 PRECISIONS = ("ieee", "tf32", "fast")
+SCALE_VECTOR = 32
+"""Elements along K with one scale factor that is a power of two (mxfp8)."""
+SCALE_ATOM = 128, 4
+"""Rows and vectors whose scale factors lie together, in 512 bytes."""
 SCALE_BLOCK = 128
 """The extent of a block with one scale factor: along K for A, along K and N for B."""
 FLOATS = (Float16, BFloat16, Float32)
@@ -43,6 +47,8 @@ class GemmProblem(Problem):
     """Whether B is (L, K / 2, N) bytes with two 4-bit integers each, neighbours in K."""
     group_scales: TensorLayout | None = None
     """Scale factors (L, groups of K, N) of an integer B."""
+    vector_scales: tuple[TensorLayout, ...] = ()
+    """Scale factors of vectors along K of A and of B, powers of two as bytes in atoms: (L, 128 rows, 512 x 4 vectors)."""
 
     name = "gemm"
     shape_hint = "(L, M, K), (L, K, N), (L, M, N)"
@@ -70,6 +76,8 @@ class GemmProblem(Problem):
         )
         if self.block_scales:
             self._check_block_scales(floats8)
+        if self.vector_scales:
+            self._check_vector_scales(floats8)
         for x in self.outs:
             require(x.strides[2] == 1, f"{name}: out has strides {x.strides}; its rows or columns must be contiguous")
 
@@ -87,6 +95,9 @@ class GemmProblem(Problem):
             f"{self.name}: block scales have the shapes {[x.shape for x in self.block_scales]}",
             hint=f"{of_a} and {of_b}: one for each {SCALE_BLOCK} elements along K, and along N of b",
         )
+
+    def _check_vector_scales(self, floats8: bool) -> None:
+        require(floats8, f"{self.name}: a is {self.a.dtype.__name__} and has scales of vectors; 8-bit floats have them")
 
     @property
     def batches_of_a(self) -> int:
@@ -130,7 +141,9 @@ class GemmProblem(Problem):
     def promoted(self) -> bool:
         """Whether accumulators of each stage are added in f32 registers: tensor cores keep few bits for 8-bit floats,
         and block scales differ from stage to stage."""
-        return self.dtype in FLOATS8 and (bool(self.block_scales) or self.precision != "fast")
+        return (
+            self.dtype in FLOATS8 and not self.vector_scales and (bool(self.block_scales) or self.precision != "fast")
+        )
 
     @property
     def flops(self) -> int:
@@ -141,7 +154,9 @@ class GemmProblem(Problem):
     @property
     def bytes(self) -> int:
         """Bytes of all arrays, each read or written once."""
-        scales = self.block_scales if self.group_scales is None else (*self.block_scales, self.group_scales)
+        scales = (*self.block_scales, *self.vector_scales)
+        if self.group_scales is not None:
+            scales = (*scales, self.group_scales)
         return sum(x.bytes for x in (self.a, self.b, *self.outs, *self.epilogue_inputs, *scales))
 
     @property
@@ -281,3 +296,9 @@ class Operand:
         leading = x.leading(modes)
         wide = any(s * _MAX_TILE_EXTENT * x.size >= 1 << 31 for s in x.strides[1:])
         return cls(x.dtype, leading == k_mode, x.width(leading), wide, packed)
+
+
+def atoms_shape(rows: int, k: int) -> tuple[int, int]:
+    """Return the shape of the atoms of the scale factors of an operand (rows, K): blocks of rows, bytes of each."""
+    atom_rows, vectors = SCALE_ATOM
+    return -(-rows // atom_rows), -(-k // (SCALE_VECTOR * vectors)) * atom_rows * vectors

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ...parts.clc_tiles import ClcTileLoop, ClcTiles, ClcTileScheduler
     from ...parts.warp_roles import WarpRoles
     from .problem import Operand
+    from .sm100_block_scaled import ScaleCopy, ScaleOperand
     from .sm100_config import Sm100GemmConfig
     from .sm100_epilogue import Sm100Epilogue
 
@@ -49,6 +50,8 @@ class Sm100GemmKernel:
     """The kernel for operands of some types. `batched`: whether A, B and D differ from batch to batch."""
 
     __kiln_fixed__ = True
+    num_scales = 0
+    """How many tensors of scale factors there are."""
 
     def __init__(
         self,
@@ -69,6 +72,11 @@ class Sm100GemmKernel:
         self.scheduler = scheduler
         self.epilogue = epilogue
 
+    @property
+    def columns(self) -> int:
+        """The columns of tensor memory of a CTA."""
+        return self.config.acc_columns
+
     @cute.jit
     def __call__(
         self,
@@ -87,6 +95,7 @@ class Sm100GemmKernel:
         config = self.config
         epilogue = self.epilogue
         extra = len(epilogue.out_types) - 1
+        scales, rest = rest[: self.num_scales], rest[self.num_scales :]
         row_partials, rest = (rest[:1], rest[1:]) if epilogue.reduces_rows else ([], rest)
         inputs = rest[extra:]
         a = tma_view(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
@@ -104,9 +113,10 @@ class Sm100GemmKernel:
         layout_b = sm100.make_smem_layout_b(mma, shape, self.b.dtype, config.ab_stages)
         tma_a = TmaOperand.of_mma("A", a, layout_a, shape, mma, cluster)
         tma_b = TmaOperand.of_mma("B", b, layout_b, shape, mma, cluster)
+        tma_scales = self.scale_operands(scales, a, b, mma)
         stores, coords = epilogue.tma_stores(outs)
         tensors = EpilogueTensors(outs, inputs, alpha, beta, stores, coords, row_partials)
-        self.kernel(tma_a, tma_b, mma, tensors, divisors).launch(
+        self.kernel(tma_a, tma_b, tma_scales, mma, tensors, divisors).launch(
             grid=self.scheduler.grid(outs[0]),
             block=(self.roles.threads, 1, 1),
             cluster=self.scheduler.cluster(),
@@ -120,8 +130,8 @@ class Sm100GemmKernel:
         return sm100.make_trivial_tiled_mma(
             self.a.dtype,
             self.b.dtype,
-            _major(self.a),
-            _major(self.b),
+            major(self.a),
+            major(self.b),
             self.epilogue.acc_dtype,
             tcgen05.CtaGroup.TWO if self.config.pair else tcgen05.CtaGroup.ONE,
             self.config.mma_shape_mnk[:2],
@@ -132,6 +142,7 @@ class Sm100GemmKernel:
         self,
         a: TmaOperand,
         b: TmaOperand,
+        scales: list[ScaleOperand],
         mma: cute.TiledMma,
         tensors: EpilogueTensors,
         divisors: list[cute.FastDivmodDivisor],
@@ -141,16 +152,17 @@ class Sm100GemmKernel:
         roles = self.roles
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == roles.first("load"):
-            for atom in (a.atom, b.atom, *tensors.tma_stores):
+            for atom in (a.atom, b.atom, *[x.atom for x in scales], *tensors.tma_stores):
                 cpasync.prefetch_descriptor(atom)
         smem = utils.SmemAllocator()
         sA = [a.allocate(smem) for _ in range(config.accumulators)]
         sB = b.allocate(smem)
+        sS = [x.allocate(smem) for x in scales]
         buffers = self.epilogue.allocate(smem)
         ctas = cute.tiled_divide(cute.make_layout((*config.cluster_shape_mn, 1)), (mma.thr_id.shape,))
         rank = arch.make_warp_uniform(arch.block_idx_in_cluster())
         cluster = Cluster(ctas, ctas.get_flat_coord(rank))
-        pipes = self.make_pipelines(a, b, mma, ctas)
+        pipes = self.make_pipelines(a, b, scales, mma, ctas)
         tiles = self.scheduler.setup(smem, tensors.tma_coords[0], divisors)
         freed = smem.allocate_array(Int64) if const_expr(config.pair) else None
         tmem = utils.TmemAllocator(
@@ -163,19 +175,22 @@ class Sm100GemmKernel:
         pipeline.pipeline_init_wait(cluster_shape_mn=ctas)
         # Up to here, and until something is loaded, a CTA may run beside the end of the kernel before it.
         if roles.has(warp, "load"):
-            self.load(pipes.operands, cluster, mma, a, sA, b, sB, tiles)
+            self.load(pipes.operands, cluster, mma, a, sA, b, sB, scales, sS, tiles)
         if const_expr(config.dynamic):
             if roles.has(warp, "schedule") & (rank == 0):
                 cast("ClcTileScheduler", self.scheduler).request_tiles(tiles)
         if roles.has(warp, "mma"):
             tmem.wait_for_alloc()
             if cluster.place[0] == 0:
-                accumulators = cute.make_tensor(tmem.retrieve_ptr(self.epilogue.acc_dtype), self.acc_layout(mma))
+                memory = tmem.retrieve_ptr(self.epilogue.acc_dtype)
+                accumulators = cute.make_tensor(memory, self.acc_layout(mma))
+                copies = self.scale_copies(mma, scales, sS, memory)
                 for i in range_constexpr(config.accumulators):
                     if warp == roles.first("mma") + i:
-                        self.multiply(pipes, i, mma, sA[i], sB, accumulators[(*(None,) * 4, i)], self.k_tiles(a), tiles)
+                        acc = accumulators[(*(None,) * 4, i)]
+                        self.multiply(pipes, i, mma, sA[i], sB, copies, acc, self.k_tiles(a), tiles)
         if roles.has(warp, "epilogue"):
-            tmem.allocate(config.acc_columns)
+            tmem.allocate(self.columns)
             tmem.wait_for_alloc()
             tmem.relinquish_alloc_permit()
             memory = tmem.retrieve_ptr(self.epilogue.acc_dtype)
@@ -187,7 +202,21 @@ class Sm100GemmKernel:
             roles.barrier("stored").arrive_and_wait()  # all have loaded what the warp that frees did not
             tmem.free(memory)
 
-    def make_pipelines(self, a: TmaOperand, b: TmaOperand, mma: cute.TiledMma, ctas: cute.Layout) -> Pipelines:
+    def scale_operands(
+        self, scales: list[cute.Tensor], a: cute.Tensor, b: cute.Tensor, mma: cute.TiledMma
+    ) -> list[ScaleOperand]:
+        """Return the TMA loads of scale factors of A and B; none, without those."""
+        return []
+
+    def scale_copies(
+        self, mma: cute.TiledMma, scales: list[ScaleOperand], stages: list[cute.Tensor], memory: cute.Pointer
+    ) -> list[ScaleCopy]:
+        """Return how scale factors come to tensor memory, behind the accumulators."""
+        return []
+
+    def make_pipelines(
+        self, a: TmaOperand, b: TmaOperand, scales: list[ScaleOperand], mma: cute.TiledMma, ctas: cute.Layout
+    ) -> Pipelines:
         """Return the pipelines of one warp that loads, warps that issue MMAs, and warpgroups that store."""
         config = self.config
         one = pipeline.CooperativeGroup(pipeline.Agent.Thread)
@@ -195,7 +224,9 @@ class Sm100GemmKernel:
             num_stages=config.ab_stages,
             producer_group=one,
             consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, config.accumulators),
-            tx_count=config.accumulators * a.stage_bytes(mma) + b.stage_bytes(mma),
+            tx_count=config.accumulators * a.stage_bytes(mma)
+            + b.stage_bytes(mma)
+            + config.ctas * sum(x.stage_bytes() for x in scales),
             cta_layout_vmnk=ctas,
             enable_multicast_signaling=True,
             defer_sync=True,
@@ -244,6 +275,8 @@ class Sm100GemmKernel:
         sA: list[cute.Tensor],
         b: TmaOperand,
         sB: cute.Tensor,
+        scales: list[ScaleOperand],
+        sS: list[cute.Tensor],
         tiles: Tiles,
     ):
         """Load the parts of A and B that this CTA has of its tiles, one K tile to a stage."""
@@ -253,6 +286,7 @@ class Sm100GemmKernel:
         part_b = thr_mma.partition_B(b.tiles((None, None, None)))
         loads_a = [self.tma_loads(cluster, a, stages, part_a, 2) for stages in sA]
         load_b = self.tma_loads(cluster, b, sB, part_b, 1)
+        scale_loads = [x.loads(stages, config.cluster_shape_mn, cluster.place, mma) for x, stages in zip(scales, sS)]
         k_tiles = self.k_tiles(a)
         producer = pipe.make_producer()
         arch.griddepcontrol_wait()
@@ -261,6 +295,7 @@ class Sm100GemmKernel:
             rows = tile.m // config.ctas * config.accumulators
             of_tile = [load.of_tile(rows + i, tile.batch) for i, load in enumerate(loads_a)]
             of_tile.append(load_b.of_tile(tile.n, tile.batch))
+            of_tile += [load.of_tile(row, tile.batch) for load, row in zip(scale_loads, (rows, tile.n))]
             first, count = self.k_range(k_tiles, work, tiles)
             for step in range(first, first + count):
                 stage = producer.acquire_and_advance()
@@ -288,6 +323,7 @@ class Sm100GemmKernel:
         mma: cute.TiledMma,
         sA: cute.Tensor,
         sB: cute.Tensor,
+        copies: list[ScaleCopy],
         accumulators: cute.Tensor,
         k_tiles: Int32,
         tiles: Tiles,
@@ -304,9 +340,12 @@ class Sm100GemmKernel:
             mma.set(tcgen05.Field.ACCUMULATE, False)  # the first MMA overwrites the accumulator
             for _ in range(count):
                 full = consumer.wait_and_advance()
+                for copy in copies:  # done before the MMAs that follow, and after those before
+                    copy.issue(full.index)
                 for k_block in range_constexpr(cute.size(tCrA, mode=[2])):
                     at = (None, None, k_block, full.index)
-                    cute.gemm(mma, acc, tCrA[at], tCrB[at], acc)
+                    scales = [copy.scales_tmem[None, None, k_block] for copy in copies]
+                    cute.gemm(mma, acc, [tCrA[at], *scales[:1]], [tCrB[at], *scales[1:]], acc)
                     mma.set(tcgen05.Field.ACCUMULATE, True)
                 full.release()
             free.commit()
@@ -340,5 +379,6 @@ class Sm100GemmKernel:
         self.epilogue.finish()
 
 
-def _major(operand: Operand) -> OperandMajorMode:
+def major(operand: Operand) -> OperandMajorMode:
+    """Return which mode of an operand is contiguous."""
     return OperandMajorMode.K if operand.k_major else OperandMajorMode.MN

@@ -25,6 +25,9 @@ _SWIZZLE_BYTES = (128, 64, 32)
 """Bytes of a row in shared memory that TMA and tcgen05 have a swizzle for."""
 _MAX_N = 256
 _TMEM_COLUMNS = limits.TMEM_ALLOCATION[1]
+_LANES_OF_WARP = 32
+_SCALES_OF_CELL = 4
+"""Scale factors of 8 bits in a cell of tensor memory, along K."""
 _MAX_RASTER_GROUP = 1 << 10
 """The largest raster group whose tiles 32 bits count."""
 _BARRIER_BYTES = 1024
@@ -92,20 +95,31 @@ class Sm100GemmConfig(Config):
         used = self.accumulators * self.acc_stages * self.tile_shape_mnk[1]
         return max(limits.TMEM_ALLOCATION[0], 1 << (used - 1).bit_length())
 
+    def scale_columns(self, rows: int, vector: int) -> int:
+        """Return the columns of tensor memory for the scale factors of a stage, of some rows of A or columns of B."""
+        return -(-rows // CTA_M) * CTA_M // _LANES_OF_WARP * self.tile_shape_mnk[2] // vector // _SCALES_OF_CELL
+
+    def scaled_columns(self, vector: int) -> int:
+        """Return the columns that are allocated for accumulators and scale factors."""
+        n = self.tile_shape_mnk[1]
+        used = self.acc_stages * n + self.scale_columns(CTA_M, vector) + self.scale_columns(n, vector)
+        return max(limits.TMEM_ALLOCATION[0], 1 << (used - 1).bit_length())
+
     @property
     def epi_tile_n(self) -> int:
         """The columns of an epilogue tile."""
         return EPI_N if self.tile_shape_mnk[1] % EPI_N == 0 else _NARROW_EPI_N
 
-    def stage_bytes(self, bits: int) -> int:
-        """Return the bytes of a stage of a CTA: its parts of A and B."""
+    def stage_bytes(self, bits: int, vector: int = 0) -> int:
+        """Return the bytes of a stage of a CTA: its parts of A and B, and scale factors of vectors."""
         m, n, k = self.tile_shape_mnk
-        return (m + n) // self.ctas * k * bits // 8
+        scales = (CTA_M + -(-n // CTA_M) * CTA_M) * k // vector if vector else 0
+        return (m + n) // self.ctas * k * bits // 8 + scales
 
-    def smem_bytes(self, bits: int, *out_bits: int) -> int:
+    def smem_bytes(self, bits: int, *out_bits: int, vector: int = 0) -> int:
         """Return the shared memory of a CTA: stages of operands, epilogue tiles, barriers."""
         epilogue = self.accumulators * self.epi_stages * CTA_M * self.epi_tile_n * sum(out_bits) // 8
-        return self.ab_stages * self.stage_bytes(bits) + epilogue + _BARRIER_BYTES
+        return self.ab_stages * self.stage_bytes(bits, vector) + epilogue + _BARRIER_BYTES
 
     @property
     def tile_readers(self) -> int:
@@ -130,9 +144,9 @@ class Sm100GemmConfig(Config):
         )
 
     def rules(
-        self, dtype: type[cute.Numeric], out_types: tuple[type[cute.Numeric], ...], device: Device
+        self, dtype: type[cute.Numeric], out_types: tuple[type[cute.Numeric], ...], device: Device, vector: int = 0
     ) -> Iterator[Rule]:
-        """Yield the rules for operands and results of some element types."""
+        """Yield the rules for operands and results of some element types, with scale factors of vectors or without."""
         m, n, k = self.tile_shape_mnk
         bits = dtype.width
         rows = self.mma_shape_mnk[0]
@@ -151,10 +165,16 @@ class Sm100GemmConfig(Config):
         yield Rule(self.ab_stages >= 2, "there must be at least 2 stages")
         yield Rule(self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written")
         used = self.accumulators * self.acc_stages * n
-        text = f"accumulators take {used} columns of tensor memory; there are {_TMEM_COLUMNS}"
+        if vector:
+            whole = self.accumulators == 1 and n % CTA_M == 0 and k == vector * _SCALES_OF_CELL and not self.swap_ab
+            text = f"operands with scale factors have tiles of one accumulator, N 128 or 256, and K {4 * vector}"
+            yield Rule(whole, text, "swap_ab=False")
+            yield Rule(self.cluster_size == self.ctas, "their clusters are one CTA, or one pair", "cluster_shape_mn")
+            used += self.scale_columns(CTA_M, vector) + self.scale_columns(n, vector)
+        text = f"accumulators{' and scale factors' if vector else ''} take {used} columns of tensor memory; there are {_TMEM_COLUMNS}"
         yield Rule(used <= _TMEM_COLUMNS, text, "acc_stages=1")
         yield from self._cluster_rules()
-        used = self.smem_bytes(bits, *(kind.width for kind in out_types))
+        used = self.smem_bytes(bits, *(kind.width for kind in out_types), vector=vector)
         yield self.fits_smem(used, device.smem, "fewer stages or a smaller tile")
 
     def _cluster_rules(self) -> Iterator[Rule]:

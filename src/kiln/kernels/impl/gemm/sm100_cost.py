@@ -68,8 +68,11 @@ FAMILIES = (
 )
 
 
-def candidates(problem: GemmProblem, device: Device) -> Iterator[Sm100GemmConfig]:
-    """Yield the configs to choose from, each with as many stages as fit."""
+def candidates(problem: GemmProblem, device: Device, vector: int = 0) -> Iterator[Sm100GemmConfig]:
+    """Yield the configs to choose from, each with as many stages as fit. `vector`: elements with one scale factor."""
+    if vector:
+        yield from _scaled_configs(problem, device, vector)
+        return
     for family in FAMILIES:
         if family.swap_ab and problem.reduces_rows:
             continue
@@ -81,6 +84,21 @@ def candidates(problem: GemmProblem, device: Device) -> Iterator[Sm100GemmConfig
                         yield config
                         if not dynamic and cluster == family.clusters[0]:
                             yield from _split_k_configs(problem, config, device)
+
+
+def _scaled_configs(problem: GemmProblem, device: Device, vector: int) -> Iterator[Sm100GemmConfig]:
+    """Yield the configs for operands with scale factors, whose tiles are whole atoms of them."""
+    for family in FAMILIES:
+        if family.swap_ab or family.accumulators > 1:
+            continue
+        for tile_n in (CTA_M, 2 * CTA_M):
+            for dynamic in (False, True):
+                config = _config(problem, device, family, tile_n, family.clusters[0], dynamic)
+                if config is not None:
+                    config = dataclasses.replace(config, acc_stages=2 if tile_n == CTA_M else 1)
+                    config = _with_stages(problem, config, device, problem.out_bits, vector)
+                if config is not None:
+                    yield config
 
 
 def _tile_n(problem: GemmProblem, family: Family) -> list[int]:
@@ -119,14 +137,14 @@ def _config(
 
 
 def _with_stages(
-    problem: GemmProblem, config: Sm100GemmConfig, device: Device, out_bits: tuple[int, ...]
+    problem: GemmProblem, config: Sm100GemmConfig, device: Device, out_bits: tuple[int, ...], vector: int = 0
 ) -> Sm100GemmConfig | None:
     """Return a config with as many stages as fit beside results with some bits; None: too few do."""
     bits = problem.dtype.width
     for epi_stages in _EPI_STAGES:
         one = dataclasses.replace(config, ab_stages=1, epi_stages=epi_stages)
-        free = device.smem - one.smem_bytes(bits, *out_bits)
-        stages = min(_MAX_STAGES, 1 + free // config.stage_bytes(bits))
+        free = device.smem - one.smem_bytes(bits, *out_bits, vector=vector)
+        stages = min(_MAX_STAGES, 1 + free // config.stage_bytes(bits, vector))
         if stages > _MIN_STAGES or (epi_stages == _EPI_STAGES[-1] and stages == _MIN_STAGES):
             return dataclasses.replace(one, ab_stages=stages)
     return None

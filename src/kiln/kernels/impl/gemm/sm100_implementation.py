@@ -11,8 +11,9 @@ from ...dispatch.config import Rule
 from ...dispatch.devices import features
 from ...parts.clc_tiles import ClcTileScheduler
 from . import sm100_cost
-from .problem import INTEGERS
+from .problem import INTEGERS, SCALE_VECTOR
 from .sm100 import Sm100GemmKernel
+from .sm100_block_scaled import Sm100BlockScaledGemmKernel
 from .sm100_config import Sm100GemmConfig
 from .sm100_epilogue import Sm100Epilogue
 from .tma_gemm import TmaGemm
@@ -32,12 +33,22 @@ class Sm100Gemm(TmaGemm):
 
     config = Sm100GemmConfig
     predicted = True
+    scaled = False
+    """Whether operands have scales of vectors along K."""
+    kernel = Sm100GemmKernel
+
+    @property
+    def vector(self) -> int:
+        """Elements along K with one scale factor; 0: there are none."""
+        return SCALE_VECTOR if self.scaled else 0
 
     def lacks(self, problem: GemmProblem, device: Device) -> str | None:
         if (why := device.lacks(features.TCGEN05)) is not None:
             return why
         if problem.mixed_input:
             return "its MMA has operands of one element type"
+        if bool(problem.vector_scales) != self.scaled:
+            return f"operands have {'no ' * self.scaled}scales of vectors"
         if problem.block_scales:
             return "block scales of f32 multiply accumulators of 128 elements of K, and it accumulates all of K"
         if problem.dtype in INTEGERS:
@@ -53,7 +64,7 @@ class Sm100Gemm(TmaGemm):
         return False
 
     def candidates(self, problem: GemmProblem, device: Device) -> Iterable[Sm100GemmConfig]:
-        return sm100_cost.candidates(problem, device)
+        return sm100_cost.candidates(problem, device, self.vector)
 
     def roofline(self, problem: GemmProblem, config: Sm100GemmConfig, device: Device) -> Roofline:
         return sm100_cost.roofline(problem, config, device)
@@ -61,15 +72,15 @@ class Sm100Gemm(TmaGemm):
     def rules(self, problem: GemmProblem, config: Sm100GemmConfig, device: Device) -> Iterator[Rule]:
         stored = (Float32,) if config.split_k > 1 else problem.out_types  # partials are f32
         batches, _, n = problem.shape
-        yield from config.rules(problem.dtype, stored, device)
+        yield from config.rules(problem.dtype, stored, device, self.vector)
         whole = not config.swap_ab and config.split_k == 1
         text = "row_reduction needs whole accumulators, in rows of the tile"
         yield Rule(not problem.reduces_rows or whole, text, "swap_ab=False, split_k=1")
         k_tiles = -(-problem.k // config.tile_shape_mnk[2])
         text = f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least"
         yield Rule(config.split_k <= k_tiles, text)
-        summed = batches == 1 and problem.acc_dtype is Float32 and n % 4 == 0
-        text = f"split_k is for one GEMM of floats, and N of {n} must be a multiple of 4"
+        summed = batches == 1 and problem.acc_dtype is Float32 and n % 4 == 0 and not self.scaled
+        text = f"split_k is for one GEMM of floats without scales of vectors, and N of {n} must be a multiple of 4"
         yield Rule(config.split_k == 1 or summed, text)
 
     def launch(self, problem: GemmProblem, config: Sm100GemmConfig, args: GemmArguments) -> None:
@@ -98,4 +109,11 @@ class Sm100Gemm(TmaGemm):
         epilogue = Sm100Epilogue(
             config, problem.acc_dtype, problem.out_types, problem.fusion.combiner(), widths, problem.reduces_rows
         )
-        return Sm100GemmKernel(a, b, batched, config, scheduler, epilogue)
+        return self.kernel(a, b, batched, config, scheduler, epilogue)
+
+
+class Sm100BlockScaledGemm(Sm100Gemm):
+    """tcgen05 on operands with scale factors, which tensor cores multiply (mxfp8)."""
+
+    scaled = True
+    kernel = Sm100BlockScaledGemmKernel

@@ -34,6 +34,8 @@ class Sm90Gemm(TmaGemm):
     def lacks(self, problem: GemmProblem, device: Device) -> str | None:
         if (why := device.lacks(features.WARPGROUP_MMA)) is not None:
             return why
+        if problem.vector_scales:
+            return "scales of vectors along K multiply operands, and its MMA has none"
         if problem.mixed_input:
             return "its MMA has operands of one element type; an integer b has kernels.Sm90MixedInputConfig"
         return None

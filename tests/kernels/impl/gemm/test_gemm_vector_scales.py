@@ -1,0 +1,161 @@
+"""GEMM of 8-bit floats with scale factors for vectors of 32 along K (mxfp8), in rows or in atoms, on the CPU target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gemm_arrays import operand
+
+import kiln
+from kiln import cute, kernels
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+
+E4M3, E5M2, E8M0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e8m0fnu
+F16, F32 = np.float16, np.float32
+CONFIGS = [
+    kernels.Sm100GemmConfig((256, 128, 128), (2, 1), 2, 2, 2, 2),
+    kernels.Sm100GemmConfig((128, 256, 128), (1, 1), 2, 1, 2, 2, pair=False, dynamic=True),
+    kernels.Sm100GemmConfig((256, 256, 128), (2, 1), 2, 1, 2, 2, dynamic=True),
+    kernels.Sm100GemmConfig((128, 128, 128), (1, 1), 3, 2, 2, 1, pair=False),
+]
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _cpu(monkeypatch):
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_100a")
+    monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
+    with kiln.target("cpu"):
+        yield
+
+
+def scales(rows: int, k: int, batch: tuple[int, ...] = ()) -> np.ndarray:
+    return np.exp2(RNG.integers(-7, 8, (*batch, rows, k // 32))).astype(E8M0)
+
+
+def atoms(plain: np.ndarray) -> np.ndarray:
+    """Scale factors in atoms: that of row r and vector s is at byte 16 (r % 32) + 4 (r % 128 / 32) + s % 4 of one."""
+    rows, vectors = plain.shape
+    blocks, depth = -(-rows // 128), -(-vectors // 4)
+    out = np.zeros((blocks, depth, 512), np.uint8)
+    for r in range(rows):
+        for s in range(vectors):
+            out[r // 128, s // 4, 16 * (r % 32) + 4 * (r % 128 // 32) + s % 4] = plain.view(np.uint8)[r, s]
+    return out.reshape(-1).view(E8M0)
+
+
+def scaled(x: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """An operand (rows, K) times its scale factors."""
+    return x.astype(np.float64) * np.repeat(own.astype(np.float64), 32, -1)
+
+
+def near(got: np.ndarray, left: np.ndarray, right: np.ndarray, wanted: np.ndarray | None = None) -> None:
+    """Within what rounding of sums of f32 allows."""
+    wanted = left @ right if wanted is None else wanted
+    assert (np.abs(got - wanted) <= 2.0**-18 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize(("left", "right"), [(E4M3, E4M3), (E5M2, E4M3)])
+def test_scales_of_vectors(config, left, right):
+    """Several tiles for a cluster, the last ones of each mode and of K not whole."""
+    m, n, k = 300, 264, 416
+    a, b, of_a, of_b = operand(RNG, m, k, left), operand(RNG, k, n, right, "T"), scales(m, k), scales(n, k)
+    with kiln.sanitize("all") as found:
+        got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b.T, config=config)
+    assert not found
+    near(got, scaled(a, of_a), scaled(b.T, of_b).T)
+
+
+def test_scales_in_atoms():
+    """The same bits as with scales in rows; what lies behind the last row or vector does not count."""
+    m, n, k = 200, 136, 160
+    a, b, of_a, of_b = operand(RNG, m, k, E4M3), operand(RNG, k, n, E4M3, "T"), scales(m, k), scales(n, k)
+    plain = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b.T, config=CONFIGS[0])
+    for left, right in ((atoms(of_a), atoms(of_b)), (of_a, atoms(of_b)), (atoms(of_a), of_b.T)):
+        assert kernels.gemm(a, b, scale_a=left, scale_b=right, config=CONFIGS[0]).tobytes() == plain.tobytes()
+
+
+def test_batches_and_the_epilogue():
+    """Scales of each GEMM of a batch, with everything that an epilogue does."""
+    m, n, k = 140, 136, 128
+    a, b = operand(RNG, m, k, E4M3, batch=(2,)), operand(RNG, k, n, E4M3, "T")
+    of_a, of_b, bias, c = scales(m, k, (2,)), scales(n, k), operand(RNG, 1, n, F32)[0], operand(RNG, m, n, F32)
+    got, half, squares = kernels.gemm(
+        a, b, scale_a=of_a, scale_b=of_b.T, bias=bias, c=c, alpha=0.5, activation="relu",
+        epilogue=lambda value: (value, value * 0.5), out_dtype=(F32, F32), row_reduction="squares", config=CONFIGS[3],
+    )  # fmt: skip
+    for number in range(2):
+        left, right = scaled(a[number], of_a[number]), scaled(b.T, of_b).T
+        wanted = np.maximum(0.5 * left @ right + c + bias, 0.0)
+        near(got[number], left, right, wanted)
+        near(2 * half[number], left, right, wanted)
+        np.testing.assert_allclose(squares[number], (wanted**2).sum(1), rtol=1e-4)
+
+
+def test_special_scales():
+    """The least scale, a large one, and the one that is no number, which only its vector has."""
+    m, n, k = 32, 128, 128
+    a, b, of_a, of_b = operand(RNG, m, k, E4M3), operand(RNG, k, n, E4M3, "T"), scales(m, k), scales(n, k)
+    codes = of_a.view(np.uint8)
+    codes[3, 1], codes[5, 0], codes[7] = 255, 0, 240
+    of_b.view(np.uint8)[...] = 126
+    of_b.view(np.uint8)[9] = 0
+    got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b.T, config=CONFIGS[3])
+    np.testing.assert_array_equal(np.isnan(got), np.broadcast_to((np.arange(m) == 3)[:, None], got.shape))
+    with np.errstate(all="ignore"):
+        wanted = (scaled(a, of_a) @ scaled(b.T, of_b).T).astype(F32)
+    rows = np.arange(m) != 3
+    np.testing.assert_allclose(got[rows], wanted[rows], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_89"])
+def test_other_architectures(arch, monkeypatch):
+    """Scales are multiplied into operands of bf16, which hold the products."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", arch)
+    m, n, k = 70, 72, 96
+    a, b, of_a, of_b = operand(RNG, m, k, E4M3), operand(RNG, k, n, E4M3, "T"), scales(m, k), scales(n, k)
+    got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b.T, epilogue=lambda x: cute.math.max(x, -50.0))
+    left, right = scaled(a, of_a), scaled(b.T, of_b).T
+    near(got, left, right, np.maximum(left @ right, -50.0))
+    assert "VectorScaledFallback" in str(kernels.explain(kernels.gemm, a, b, scale_a=of_a, scale_b=of_b.T))
+
+
+def test_the_tensor_cores_take_scales():
+    a, b = np.zeros((512, 512), E4M3), np.zeros((512, 512), E4M3).T
+    said = str(kernels.explain(kernels.gemm, a, b, scale_a=scales(512, 512), scale_b=scales(512, 512).T))
+    assert "Sm100BlockScaledGemm, " in said
+
+
+def test_tensors_of_pytorch():
+    torch = pytest.importorskip("torch")
+    m, n, k = 136, 128, 128
+    a, b, of_a, of_b = operand(RNG, m, k, E4M3), operand(RNG, k, n, E4M3, "T"), scales(m, k), scales(n, k)
+    own = [
+        torch.from_numpy(np.ascontiguousarray(x).view(np.uint8)).view(kind)
+        for x, kind in ((a, torch.float8_e4m3fn), (b.T, torch.float8_e4m3fn), (of_a, torch.float8_e8m0fnu), (of_b, torch.float8_e8m0fnu))
+    ]  # fmt: skip
+    for _ in range(3):  # the last calls repeat the launches of the first
+        got = kernels.gemm(own[0], own[1].T, scale_a=own[2], scale_b=own[3].T)
+        near(got.numpy(), scaled(a, of_a), scaled(b.T, of_b).T)
+
+
+def refused(why: str, a: Any, b: Any, **options: Any) -> None:
+    with pytest.raises(DSLUserCodeTypeError, match=why):
+        kernels.gemm(a, b, **options)
+
+
+def test_wrong_scales():
+    a, b = np.zeros((64, 64), E4M3), np.zeros((64, 64), E4M3).T
+    one = scales(64, 64)
+    refused(r"scale_a has scales of vectors \(e8m0\), and scale_b has none", a, b, scale_a=one)
+    refused(r"scale_a has the shape \(64, 1\)", a, b, scale_a=one[:, :1], scale_b=one.T)
+    refused(r"scale_b has the shape \(64, 2\)", a, b, scale_a=one, scale_b=one)
+    refused("a is Float16 and has scales of vectors", a.astype(F16), b.astype(F16), scale_a=one, scale_b=one.T)
+    refused("K is 48; with scales of vectors", a[:, :48], b[:48], scale_a=one, scale_b=one.T)
+    config = kernels.Sm100GemmConfig((256, 64, 128), (2, 1), 2)
+    refused("tiles of one accumulator, N 128 or 256, and K 128", a, b, scale_a=one, scale_b=one.T, config=config)
