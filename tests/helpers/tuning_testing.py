@@ -30,8 +30,10 @@ HELPER = "def double(x):\n    return x + x\n"
 class FakeRunner(Runner):
     """Answers every job with what `us(problem, config)` says: microseconds, or the status of a failure."""
 
-    def __init__(self, us, stop_after=None, dtype=None):
+    def __init__(self, us, stop_after=None, dtype=None, predicted=None):
         self.us, self.jobs, self.stop_after, self.dtype = us, [], stop_after, dtype
+        self.predicted = predicted
+        """The predicted microseconds of a problem and a config; None of one that the clock cannot predict."""
 
     def done(self, what):
         """The arguments of the jobs of a kind."""
@@ -55,6 +57,12 @@ class FakeRunner(Runner):
             times = [self.us(given["problem"], config) for config in given["configs"]]
             rounds = [[time * (1 + 0.001 * (n % 3)) for n in range(20)] for time in times]
             return Outcome(job, "ok", {"rounds": rounds, "protocol": "fake/1", "flags": [], "clock": {}, "error": None})
+        if what == "predicted":
+            us = self.predicted and self.predicted(given["problem"], given["config"])
+            if us is None:
+                return Outcome(job, "error", error={"type": "error", "message": "no anchors"})
+            time = {"low": 0.9 * us, "us": us, "high": 1.1 * us}
+            return Outcome(job, "ok", {"version": "v1", "predictions": [{"device": given["device"], "burst": time}]})
         us = self.us(given["problem"], given["config"])
         if what == "compile_config":
             if us in ("compile_error", "invalid"):

@@ -245,6 +245,7 @@ _OPTIONS = frozenset(
         "max_elements",
         "memory",
         "perfetto",
+        "predict",
         "problem",
         "prof_type",
         "quick",

@@ -44,7 +44,10 @@ def stale(entry: Mapping[str, Any], folder: Path) -> list[str]:
     """Return what changed since an entry of a folder's `tuned.json` was measured. Runs nothing of the program."""
     now = environment()
     then = entry.get("env") or {}
-    names = ["kiln", "ptxas", *(["driver"] if now["gpu"] == entry["gpu"] else [])]
+    here = now["gpu"] == entry["gpu"]
+    if here and entry.get("predicted"):
+        return ["it was predicted, and this GPU can measure it"]
+    names = ["kiln", "ptxas", *(["driver"] if here else [])]
     changes = [f"{name} was {then.get(name)}, now {now[name]}" for name in names if then.get(name) != now[name]]
     file = folder / entry["file"]
     if file.is_file() and entry.get("source"):

@@ -88,6 +88,7 @@ def main(argv: Sequence[str]) -> int:
         args.seed,
         "cpu" if target == "cpu" else None,
         args.arch,
+        args.predict,
     )
     with contextlib.ExitStack() as ends:
         report = ends.enter_context(_Progress(args.quiet))
@@ -127,6 +128,8 @@ def make_parser() -> argparse.ArgumentParser:
     search = "measure all configs in order of rank, or what Optuna proposes (rank)"
     option(how, "--search", search, choices=("rank", "tpe"), default="rank")
     option(how, "--budget TIME", "begin no job after this time: 10m, 90s", type=_seconds)
+    longest = "predict configs for at most this time before they are measured (2m); 0 ranks them by the roofline"
+    option(how, "--predict TIME", longest, type=_seconds, default=120.0)
     option(how, "--jobs N", "compile this many configs at a time", type=_count, default=os.cpu_count() or 1)
     option(how, "--timeout TIME", "the time a job may take (60s)", type=_seconds, default=60.0)
     option(how, "--memory SIZE", "the host memory a job may take: 4G", type=_bytes)
@@ -218,7 +221,8 @@ def _tell(args: argparse.Namespace, tuning: Tuning, timed: bool) -> int:
         console.print(str(tuning))
     if good:
         if not args.quiet and not args.config:
-            console.print(f"written to {near_path(tuned_file.path_of(tuning.case))}")
+            what = "predicted choices, not measured, are in" if tuning.predicted else "written to"
+            console.print(f"{what} {near_path(tuned_file.path_of(tuning.case))}")
         return EXIT.GOOD
     if not timed and tuning.counts()["ranked"]:
         ranked = "There is no GPU: configs were compiled and ranked, not measured."

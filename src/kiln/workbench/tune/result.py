@@ -37,6 +37,8 @@ class Tuning:
     """The number of jobs that were run; the journal answered the others."""
     stopped: bool = False
     """Whether the budget ended it."""
+    predicted: bool = False
+    """Whether the clock made the decisions, for there is no GPU."""
     notes: list[str] = field(default_factory=list)
     """Failures that are no config's fault."""
 
@@ -50,7 +52,11 @@ class Tuning:
         return Counter(record.status for records in self.records.values() for record in records)
 
     def __str__(self) -> str:
-        answered = ["all of it from the journal; --fresh measures anew"] if self.decisions and not self.measured else []
+        answered = (
+            [f"all of it from the journal; --fresh {'predicts' if self.predicted else 'measures'} anew"]
+            if self.decisions and not self.measured
+            else []
+        )
         return "\n".join([*(line for name in self.records for line in _of_problem(self, name)), *self.notes, *answered])
 
     def to_json(self) -> dict[str, Any]:
@@ -72,7 +78,7 @@ def _of_problem(tuning: Tuning, name: str) -> list[str]:
     decision = tuning.decisions.get(name)
     lines = [f"{tuning.case.name} {fields_text(records[0].problem) if records else name}".rstrip()]
     measured = sorted((r for r in records if r.status == "ok" and r.us), key=lambda r: r.us[1] if r.us else 0)
-    unmeasured = [r for r in records if r.status == "ranked"]
+    unmeasured = [r for r in records if r.status in ("ranked", "predicted")]
     ranked = sorted(unmeasured, key=lambda r: r.more.get("estimate_us") or float("inf"))
     finals = sorted(tuning.finals.get(name, ()), key=lambda one: one.us[1])
     compared = [selection.canonical(one.config) for one in finals]
@@ -107,6 +113,9 @@ def _time(record: Record, us: Sequence[float] | None) -> str:
     if us is not None:
         return f"{us[1]:10.2f} us [{us[0]:.2f}, {us[2]:.2f}]"
     more = record.more
+    if more.get("predicted"):
+        low, us, high = more["predicted"]
+        return f"predicted {us:.2f} us [{low:.2f}, {high:.2f}] by the clock on {more['estimate_on']}"
     if more.get("estimate_by") == "perf_model":
         return f"expected {more['estimate_us']:.2f} us by perf_model on {more['estimate_on']}"
     least = more.get("least_us")
@@ -146,10 +155,34 @@ def write(case: Case, gpu: str, decisions: Mapping[str, Decision], records: Mapp
         tunings.write(tuned_file.path_of(case), entries)
 
 
+def write_predicted(tuning: Tuning, device: str) -> None:
+    """Write choices that the clock made without a GPU to `tuned.json`, except where a measured one is there."""
+    tuning.predicted = True
+    gpu = f"NVIDIA {device}"  # as its driver calls it
+    entries: list[Mapping[str, object]] = []
+    for name, decision in tuning.decisions.items():
+        problem = json.loads(name)
+        before = tuned_file.entry_of(tuning.case, gpu, problem)
+        if before is not None and not before.get("predicted"):
+            measured = selection.canonical(before["config"])
+            tuning.notes.append(f"{tunings.FILE} keeps {measured} for {fields_text(problem)}: a {gpu} measured it")
+            continue
+        records = [one for one in tuning.records[name] if one.status == "predicted"]
+        entry = _entry(tuning.case, gpu, problem, decision, records, "predicted")
+        entries.append({**entry, "predicted": next(one.more["predicted_by"] for one in records)})
+    if entries:
+        tunings.write(tuned_file.path_of(tuning.case), entries)
+
+
 def _entry(
-    case: Case, gpu: str, problem: Mapping[str, object], decision: Decision, records: Iterable[Record]
+    case: Case,
+    gpu: str,
+    problem: Mapping[str, object],
+    decision: Decision,
+    records: Iterable[Record],
+    status: str = "ok",
 ) -> dict[str, Any]:
-    chosen = next(r for r in selection.newest(records) if r.config == decision.config and r.status == "ok")
+    chosen = next(r for r in selection.newest(records) if r.config == decision.config and r.status == status)
     return {
         "case": case.name,
         "file": tuned_file.file_name_of(case),

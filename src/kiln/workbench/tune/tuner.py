@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base_dsl.target import get_target
+from ...clock import known
 from ...hardware import current
 from ...hardware.devices import Device, device_of
 from ...tunings import canonical
@@ -25,7 +26,7 @@ from ..core.cases import Case, Choice, arch_fits, key_of
 from ..core.environment import environment
 from ..core.records import Journal, Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
-from . import estimates, result, selection
+from . import estimates, predictions, result, selection
 from .config_locks import ConfigLocks
 from .optuna_search import BATCH, Search
 from .result import Tuning
@@ -58,6 +59,8 @@ class Settings:
     target: str | None = None
     """`cpu` times on the CPU target, whatever the machine has."""
     arch: str | None = None
+    predict: float = 120.0
+    """Seconds after which no further config is predicted; 0 for none."""
     only: Sequence[Mapping[str, Any]] = ()
     """Configs to try in place of the Case's."""
 
@@ -81,6 +84,8 @@ class _Stage:
     protocol: str
     job_of: Callable[[_Config], Job]
     record_of: Callable[[_Config, str, Outcome], Record]
+    until: float = float("inf")
+    """When no new job begins."""
 
 
 class Tuner:
@@ -118,6 +123,10 @@ class Tuner:
         self._locks = ConfigLocks(self.journal)
         self._recorded: dict[str, Record] = {}
         self._size = -1
+        self._clock: str | None = (
+            None if settings.target == "cpu" else predictions.device_of(self.env["gpu"], self.arch)
+        )
+        """The device that the clock predicts for; None if it knows none."""
         self._work: Sequence[float] | None = None
         """FLOPs and bytes of the problem that is tuned."""
 
@@ -129,6 +138,9 @@ class Tuner:
         last = {name: [states[place] for place in sorted(states)] for name, states in own.items()}
         self.result.records = last
         if not self.times:
+            self.result.decisions = predictions.decisions(last, self.settings.together)
+            if self._clock is not None and not self.settings.only:
+                result.write_predicted(self.result, self._clock)
             return self.result
         kept: dict[str, list[Record]] = {}
         for name, finalists in selection.finals(last, self.settings.together).items():
@@ -151,10 +163,11 @@ class Tuner:
             self._by_search(problem, valid, states)
             return states
         promising = self._promising(valid)
-        order = self._rank(problem, promising, states)
+        order = self._predict(problem, self._rank(problem, promising, states), states)
         if not self.times:
             return states
-        measured = order[: self.settings.top]
+        worth = predictions.worth_measuring([states[config.place] for config in order])
+        measured = [config for config in order if config.place in worth][: self.settings.top]
         for config in valid:
             if config not in measured and (config not in promising or config in order):
                 before = states.get(config.place)
@@ -225,6 +238,36 @@ class Tuner:
                 estimated.append((config.place, estimate))
         by_place = {config.place: config for config in configs}
         return [by_place[place] for place in estimates.order(estimated)]
+
+    def _predict(
+        self, problem: Mapping[str, object], configs: list[_Config], states: dict[int, Record]
+    ) -> list[_Config]:
+        """Predict the times of configs that the Case has no estimate of, in their order, and order them by these."""
+        device = self._clock
+        settings = self.settings
+        if device is None or not settings.predict or any(config.estimate_us is not None for config in configs):
+            return configs
+
+        def job(config: _Config) -> Job:
+            arguments = self._job_arguments(problem) | {"config": config.choice.config}
+            return predictions.job_of(self.case, arguments, device, self.arch, settings.timeout)
+
+        def predicted(config: _Config, key: str, outcome: Outcome) -> Record:
+            facts = predictions.facts_of(outcome)
+            if isinstance(facts, str):
+                return self._record(problem, config, key, "skipped", protocol, outcome, facts, "NotPredicted")
+            record = self._record(problem, config, key, "predicted", protocol, outcome)
+            before = states[config.place].more
+            record.more |= {"least_us": before.get("least_us"), "spills": before.get("spills", 0), **facts}
+            return record
+
+        protocol = f"{predictions.PREDICT} {self.arch} {known.version(device)}"
+        until = time.monotonic() + settings.predict
+        records: dict[int, Record] = {}
+        self._run(_Stage("predict", self.runner, problem, protocol, job, predicted, until), configs, records)
+        states |= {place: record for place, record in records.items() if record.status == "predicted"}
+        by_place = {config.place: config for config in configs}
+        return [by_place[place] for place in predictions.in_order([states[config.place] for config in configs])]
 
     def _least_us(self, dtype: str | None) -> float | None:
         """Return the roofline's microseconds for the work of the problem on inputs of a type; None if unknown."""
@@ -317,7 +360,7 @@ class Tuner:
     ) -> Iterator[Job]:
         """Yield jobs for configs that nobody has measured or is measuring; put known Records into `states`."""
         for config in configs:
-            if self._is_over():
+            if self._is_over() or time.monotonic() > stage.until:
                 return
             key = key_of("tune", self.case, stage.problem, config.choice.config, self.env, stage.protocol)
             answer = self._answer(key)
