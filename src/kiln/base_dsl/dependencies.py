@@ -515,7 +515,7 @@ class _Finder:
                     self.value(held)
 
     def _class(self, kind: type) -> None:
-        if isinstance(kind, abc.ABCMeta) and not _is_ours(kind):
+        if isinstance(kind, abc.ABCMeta) and not is_own_class(kind):
             self._abstract.add(kind)
         bases = [base for base in kind.__mro__ if not is_library_class(base)]
         if self._selective:
@@ -627,7 +627,7 @@ class _Finder:
         for module in todo:
             own = vars(module)
             for value in (own[name] for name in self._attributes & own.keys()):
-                if isinstance(value, abc.ABCMeta) and not _is_ours(value):
+                if isinstance(value, abc.ABCMeta) and not is_own_class(value):
                     self._abstract.add(value)
                 elif isinstance(value, types.ModuleType) and id(value) not in self._constant:
                     self._constant[id(value)] = value
@@ -790,7 +790,8 @@ def is_library_class(kind: type) -> bool:
     return is_library_module(kind.__module__)
 
 
-def _is_ours(kind: type) -> bool:
+def is_own_class(kind: type) -> bool:
+    """Return whether a class is Kiln's."""
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 

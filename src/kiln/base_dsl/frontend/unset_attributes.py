@@ -19,7 +19,7 @@ from typing import Any
 from ..._support import fork_safe
 from .. import trace as tracing
 from .. import tree
-from ..dependencies import is_library_class
+from ..dependencies import is_own_class
 from ..diagnostics import DSLUserCodeError, Span, error
 from ..tree import UNDEFINED
 
@@ -93,12 +93,12 @@ def refuse_reads(owner: Any, name: str, path: str, title: str, span: Span | None
     """Refuse reading an attribute that an object has not, until the kernel under trace is complete.
 
     `was_none`: the object had it, and gets it back. Returns False where that is impossible: in functions of the host,
-    after which Python may read the object, and for objects of classes that a library owns or whose attributes are fixed.
+    after which Python may read the object, and for objects of Kiln's own classes or of those whose attributes are fixed.
     """
     kind = type(owner)
     function = tracing.require("a region").function
     is_namespace = kind is types.SimpleNamespace
-    if function.kind != "kernel" or (is_library_class(kind) and not is_namespace):
+    if function.kind != "kernel" or is_own_class(kind):
         return False
     with _lock:
         stand_in = _of_namespaces.setdefault(name, Unset(name)) if is_namespace else vars(kind).get(name)
@@ -107,7 +107,10 @@ def refuse_reads(owner: Any, name: str, path: str, title: str, span: Span | None
             if inherited is not UNDEFINED and inherited is not None:
                 return False
             stand_in = Unset(name, inherited, name in vars(kind))
-            type.__setattr__(kind, name, stand_in)
+            try:
+                type.__setattr__(kind, name, stand_in)
+            except TypeError:  # a class that is written in C
+                return False
         if id(owner) in stand_in.refusals:
             return True
         stand_in.refusals[id(owner)] = owner, path, title, span
