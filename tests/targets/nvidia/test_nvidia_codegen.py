@@ -734,3 +734,19 @@ def test_ptxas_of_several_threads_overlaps(monkeypatch):
         thread.join()
     assert "0f40400000" in codes[3.0]
     assert "0f40A00000" in codes[5.0]
+
+
+@pytest.mark.skipif(toolchain.newest_ptx_of(codegen.ptxas_version() or "12.8") < 92, reason="ptxas takes PTX below 9.2")
+def test_inline_ptx_may_need_a_newer_version():
+    """ptxas says which version an instruction needs that Kiln does not know by itself."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        x[0] = arch.inline_ptx(
+            "cvt.rn.bf16x2.e4m3x2 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[Int16(0x3838)]
+        )
+
+    ptx = compile_for(launcher(kernel), floats(4), arch="sm_100a", options="--keep-ptx").__ptx__
+    assert ".version 9.2" in ptx
+    with pytest.raises(CompilerDiagnosticError, match="not supported on .target 'sm_90a'"):
+        compile_for(launcher(kernel), floats(4))

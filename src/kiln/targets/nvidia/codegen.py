@@ -369,6 +369,14 @@ def with_version(ptx: str, version: int) -> str:
     return f"{ptx[: directive.start()]}.version {version / 10}{ptx[directive.end() :]}"
 
 
+def required_ptx(message: str, arch: Architecture) -> int | None:
+    """Return the PTX version that ptxas asks for where it rejects code, if it takes that version itself."""
+    versions = [int(major) * 10 + int(minor) for major, minor in _REQUIRES.findall(message)]
+    newest = max(versions, default=0)
+    return newest if newest and newest <= supported_ptx(arch) else None
+
+
+_REQUIRES = re.compile(r"requires PTX ISA \.version (\d+)\.(\d+) or later")
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 _NEWEST_PTX = 88
 """The PTX version that is written unless an architecture or a feature of the module needs a newer one."""

@@ -271,7 +271,16 @@ class NvidiaTarget(Target):
                 return
             with compilation.stage("ptxas"):
                 try:
-                    code.cubin, code.resources = assembly.result()
+                    try:
+                        code.cubin, code.resources = assembly.result()
+                    except CompilerDiagnosticError as failure:
+                        # an instruction of inline PTX may be newer than those that Kiln knows
+                        newer = codegen.required_ptx(failure.message, arch)
+                        if newer is None:
+                            raise
+                        code.ptx = codegen.with_version(code.ptx, newer)
+                        again = codegen.Assembly(code.ptx, arch, opt, flags, compilation.name)
+                        code.cubin, code.resources = again.result()
                     if copy_hints.are_wrong(code.ptx, code.cubin):
                         code.ptx = copy_hints.without_hints(code.ptx)
                         again = codegen.Assembly(code.ptx, arch, opt, flags, compilation.name)
