@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..base_dsl import sanitizing, target
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Int16
 from ..cute import arch
@@ -62,6 +63,20 @@ class ThreadArrival(Arrival):
 
     def arrive(self, barrier: Pointer, mask: object) -> None:
         arch.mbarrier_arrive(barrier, mask, scope=self._scope)
+
+
+class FencedArrival(ThreadArrival):
+    """Each thread arrives when it has fenced what it wrote for the tensor cores, maybe in the leader of its pair of CTAs.
+
+    Each CTA's tensor cores read their own shared memory, where the fence has completed the writes: the thread that waits in
+    the leader, and issues the MMA, has nothing to see of them. So the arrival has the scope of a CTA, as in the PTX of
+    CuTe DSL. By PTX alone it orders nothing between CTAs, so under the sanitizer, which goes by PTX, it has the scope of the
+    cluster.
+    """
+
+    def arrive(self, barrier: Pointer, mask: object) -> None:
+        by_ptx = "race" in sanitizing.kinds() and target.target_name() == "cpu"
+        arch.mbarrier_arrive(barrier, mask, scope=None if by_ptx else "cta")
 
 
 class WarpArrival(ThreadArrival):

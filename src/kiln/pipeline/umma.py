@@ -15,7 +15,7 @@ from ..base_dsl.typing import Boolean, Int32
 from ..cute.atoms.copying import guarded
 from ..cute.nvgpu.common import CtaGroup
 from ..cute.tensor.pointer import Pointer
-from .arrivals import ThreadArrival, TransactionArrival, UmmaArrival
+from .arrivals import FencedArrival, ThreadArrival, TransactionArrival, UmmaArrival
 from .asynchronous import PipelineAsync, unless
 from .barriers import SyncObject
 from .groups import Agent, CooperativeGroup, PipelineOp
@@ -164,8 +164,7 @@ class PipelineAsyncUmma(PipelineAsync):
         """Create a pipeline as `PipelineAsync.create` does. The producers' group counts the threads of both CTAs."""
         group = cta_group(cta_layout_vmnk)
         pair = group is CtaGroup.TWO
-        # the tensor cores of each CTA read what its own threads wrote, and fences have completed that
-        sides = (ThreadArrival(publishes=False), producer_group), (UmmaArrival(group), consumer_group)
+        sides = (FencedArrival(), producer_group), (UmmaArrival(group), consumer_group)
         full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync, cta_layout_vmnk)
         masks = (leader(), pair_mask()) if pair else (None, None)
         return cls(full, empty, num_stages, *masks, group)

@@ -11,7 +11,7 @@ from sanitizer_testing import found
 from tcgen05_testing import allocate, commit, free, holder, lanes_of_warp, load, mbarriers, store, wait, word
 
 import kiln
-from kiln import cute
+from kiln import cute, pipeline
 from kiln.cute import arch
 from kiln.dialects.nvgpu import launch_control, mbarrier, tcgen05
 from kiln.dialects.nvgpu.tcgen05_descriptors import block_scaled_instruction_descriptor, instruction_descriptor
@@ -574,14 +574,27 @@ def pair(*wrong: str):
             arch.mbarrier_init(late, 1)
             arch.mbarrier_init(full, 2 if "both issue" in wrong else 1)
             arch.mbarrier_init_fence()
+        threads = (
+            pipeline.CooperativeGroup(pipeline.Agent.Thread, 256),
+            pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        )
+        producer, consumer = pipeline.PipelineAsyncUmma.create(
+            num_stages=1, producer_group=threads[0], consumer_group=threads[1], defer_sync=True,
+            cta_layout_vmnk=cute.make_layout((2, 1, 1, 1)),
+        ).make_participants()  # fmt: skip
         if "allocates too early" not in wrong:
             arch.cluster_arrive_relaxed()
             arch.cluster_wait()
         address = allocate(holder(), 64, cta_group=2)
         for j in range(cute.Int32(BYTES // 512)):
             words[j * 128 + t] = t + j
-        arch.fence_view_async_shared()
-        if "peer not ready" in wrong:
+        if "no fence" not in wrong:
+            arch.fence_view_async_shared()
+        if "pipeline" in wrong:
+            producer.acquire_and_advance().commit()
+            if rank == 0:
+                consumer.wait_and_advance()
+        elif "peer not ready" in wrong:
             arch.sync_threads()
         else:
             arch.cluster_arrive()
@@ -618,6 +631,8 @@ def pair(*wrong: str):
     [
         (set(), ()),
         (set(), ("commits at the end",)),
+        (set(), ("pipeline",)),
+        ({("proxy", "shared")}, ("pipeline", "no fence")),
         ({("block-exited", "")}, ("commits to a CTA that ends",)),
         ({("block-started", "")}, ("allocates too early",)),
         ({("write-read", "shared")}, ("peer not ready",)),
