@@ -89,6 +89,10 @@ def _atomic(kind: str, value: str, type_: str, order: str = "relaxed") -> str:
     return _op("cute_nvgpu.atomic_rmw", f"%g, {value}", f"{_PTR}, {type_}", type_, given)
 
 
+def _multimem(name: str, pointer: str, result: str, given: str) -> str:
+    return _op(f"cute_nvgpu.multimem_{name}", pointer, ARGUMENTS[pointer], result, given)
+
+
 def _bulk_load(operands: str, attributes: str = "") -> str:
     types = f"{_SMEM}, {_PTR if '%g' in operands else _SMEM}, i32, {_SMEM}, i16, i64"
     return _op("cute_nvgpu.bulk_load", f"{operands}, %half, %w", types, attributes=attributes)
@@ -438,6 +442,29 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
         {
             "%odd_size = arith.constant 12 : i64\n" + _op("cute_nvgpu.store_bulk", "%s, %odd_size", f"{_SMEM}, i64"): "fills 12 bytes: a multiple of 8",
             _op("cute_nvgpu.store_bulk", "%g, %w", f"{_PTR}, i64"): "has its target in gmem: it is in smem",
+        },
+    ),
+    "cute_nvgpu.multimem_ld_reduce": (
+        _multimem("ld_reduce", "%g", "vector<4xi32>", 'kind = "add", type = "f16x2", acc = "acc::f32", order = "acquire", scope = "sys"'),
+        {
+            _multimem("ld_reduce", "%g", "i32", 'kind = "min", type = "f32", acc = "", order = "weak"'): ".min of f32",
+            _multimem("ld_reduce", "%g", "i32", 'kind = "add", type = "f32", acc = "", order = "weak", scope = "sys"'): ".sys without an order that has one",
+            _multimem("ld_reduce", "%g", "i64", 'kind = "add", type = "f32", acc = "", order = "weak"'): "has i64 for f32",
+            _multimem("ld_reduce", "%s", "i32", 'kind = "add", type = "f32", acc = "", order = "weak"'): "has its word in smem",
+        },
+    ),
+    "cute_nvgpu.multimem_st": (
+        _op("cute_nvgpu.multimem_st", "%g, %words", f"{_PTR}, vector<4xi32>", attributes='type = "f32", order = "release", scope = "sys"'),
+        {
+            _op("cute_nvgpu.multimem_st", "%g, %n", f"{_PTR}, i32", attributes='type = "f32", order = "release"'): ".release without a scope",
+            _op("cute_nvgpu.multimem_st", "%g, %words", f"{_PTR}, vector<4xi32>", attributes='type = "b32", order = "weak"'): "a vector of b32",
+        },
+    ),
+    "cute_nvgpu.multimem_red": (
+        _op("cute_nvgpu.multimem_red", "%g, %n", f"{_PTR}, i32", attributes='kind = "add", type = "u32", order = "release", scope = "gpu"'),
+        {
+            _op("cute_nvgpu.multimem_red", "%g, %n", f"{_PTR}, i32", attributes='kind = "and", type = "u32", order = "relaxed", scope = "gpu"'): ".and of u32",
+            _op("cute_nvgpu.multimem_red", "%g, %words", f"{_PTR}, vector<4xi32>", attributes='kind = "add", type = "u32", order = "relaxed", scope = "gpu"'): "a vector of u32",
         },
     ),
     "cute_nvgpu.prefetch": (

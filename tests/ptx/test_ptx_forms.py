@@ -62,6 +62,7 @@ def varied(form: Form) -> Iterator[dict[str, Any]]:
 
 def bits_of(element: str) -> int:
     """Return the bits of a type such as f16x2."""
+    element = element.replace("e4m3", "b8").replace("e5m2", "b8")
     bits, _, count = element.lstrip("bfsu").partition("x")
     return int(bits) * int(count or 1)
 

@@ -28,6 +28,11 @@ OPTIONAL = {
     ".serve_cuda.marks",
     ".serve_cuda.flex_attention",
     ".serve_cuda.torch_cuda",
+    ".ranks.nvshmem",
+    ".ranks.process_group",
+    ".ranks.symmetric_memory",
+    ".ranks.symmetric_operators",
+    "cuda.pathfinder",
 }
 """Packages that may be missing, and the modules of the workbench that import one of them."""
 SLOW = {
@@ -46,6 +51,7 @@ SLOW = {
     ".core.answers": "30 ms: subprocess, tempfile",
     ".core.library_cases": "kiln.kernels",
     ".core.loading": "100 ms: contracts",
+    ".ranks.running": "200 ms: the runtime of the CPU target",
     ".core.text": "5 ms: difflib, of the 180 that `kiln --help` takes",
     ".inspect.highlight": "100 ms: pygments",
 }

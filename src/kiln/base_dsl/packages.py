@@ -85,6 +85,16 @@ INTERNALS = {
         "on the CPU target there are no generators of the device cuda",
         since="2.6",
     ),
+    "torch process groups": Internal(
+        "torch",
+        "distributed_c10d._world, _new_process_group_helper, thread isolation of groups: workbench/ranks/process_group.py",
+        "`kiln run --devices` has no torch.distributed",
+    ),
+    "torch symmetric memory": Internal(
+        "torch",
+        "_SymmetricMemory, operators of symm_mem: workbench/ranks/symmetric_memory.py",
+        "`kiln run --devices` has no torch.distributed._symmetric_memory",
+    ),
     "torch parameters": Internal(
         "torch",
         "torch.nn.Parameter.__new__, replaced: workbench/serve_cuda/tensors.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import control, copies, matrices, mbarrier, memory, mma, sparse, sync, tcgen05, tma, warp
+from . import control, copies, matrices, mbarrier, memory, mma, multicast, sparse, sync, tcgen05, tma, warp
 from .form import Form, Forms
 
 
@@ -12,4 +12,4 @@ def _forms(*units: ModuleType) -> Forms:
     return Forms([form for unit in units for form in vars(unit).values() if isinstance(form, Form)])
 
 
-FORMS = _forms(control, copies, matrices, mbarrier, memory, mma, sparse, sync, tcgen05, tma, warp)
+FORMS = _forms(control, copies, matrices, mbarrier, memory, mma, multicast, sparse, sync, tcgen05, tma, warp)

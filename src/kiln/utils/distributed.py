@@ -14,6 +14,7 @@ from .._support import lazy
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int32
 from ..cute import Tensor, TensorSSA, arch, crd2idx, make_rmem_tensor, size
+from ..cute.arch import multicast
 from ..cute.program.dsl import DSL
 from ..cute.typing import Pointer
 
@@ -78,9 +79,7 @@ def multimem_red_add1(lock_ptr: Any, *, order: str, scope: str, loc: object = No
     """Add 1 to a lock in multicast memory: on every GPU."""
     _choose("order", order, ("relaxed", "release"))
     _choose("scope", scope, ("gpu", "sys"))
-    arch.inline_ptx(
-        f"multimem.red.{order}.{scope}.global.add.u32 [{{$r0}}], {{$r1}};", read_only_args=[lock_ptr.toint(), Int32(1)]
-    )
+    multicast.red(lock_ptr, 1, "add", "u32", order, scope)
 
 
 def multimem_red_relaxed_gpu_add1(lock_ptr: object, *, loc: object = None, ip: object = None) -> None:
@@ -132,23 +131,23 @@ def spin_lock_ld_lt_relaxed_wait(
 
 
 _REDUCED = {
-    (Float32, 4): ("v4.f32", ""),
-    (Float32, 2): ("v2.f32", ""),
+    (Float32, 4): ("f32", ""),
+    (Float32, 2): ("f32", ""),
     (Float32, 1): ("f32", ""),
-    (Float16, 8): ("v4.f16x2", ".acc::f32"),
-    (Float16, 4): ("v2.f16x2", ".acc::f32"),
-    (Float16, 2): ("f16x2", ".acc::f32"),
-    (BFloat16, 8): ("v4.bf16x2", ".acc::f32"),
-    (BFloat16, 4): ("v2.bf16x2", ".acc::f32"),
-    (BFloat16, 2): ("bf16x2", ".acc::f32"),
-    (Float8E4M3FN, 16): ("v4.e4m3x4", ".acc::f16"),
-    (Float8E4M3FN, 8): ("v2.e4m3x4", ".acc::f16"),
-    (Float8E4M3FN, 4): ("e4m3x4", ".acc::f16"),
-    (Float8E5M2, 16): ("v4.e5m2x4", ".acc::f16"),
-    (Float8E5M2, 8): ("v2.e5m2x4", ".acc::f16"),
-    (Float8E5M2, 4): ("e5m2x4", ".acc::f16"),
+    (Float16, 8): ("f16x2", "acc::f32"),
+    (Float16, 4): ("f16x2", "acc::f32"),
+    (Float16, 2): ("f16x2", "acc::f32"),
+    (BFloat16, 8): ("bf16x2", "acc::f32"),
+    (BFloat16, 4): ("bf16x2", "acc::f32"),
+    (BFloat16, 2): ("bf16x2", "acc::f32"),
+    (Float8E4M3FN, 16): ("e4m3x4", "acc::f16"),
+    (Float8E4M3FN, 8): ("e4m3x4", "acc::f16"),
+    (Float8E4M3FN, 4): ("e4m3x4", "acc::f16"),
+    (Float8E5M2, 16): ("e5m2x4", "acc::f16"),
+    (Float8E5M2, 8): ("e5m2x4", "acc::f16"),
+    (Float8E5M2, 4): ("e5m2x4", "acc::f16"),
 }
-"""The instruction's type and its accumulator type, by element type and number of elements."""
+"""What a word holds, and the type of the accumulator, by element type and number of elements."""
 
 
 def multimem_ld_reduce(
@@ -164,7 +163,7 @@ def multimem_ld_reduce(
         )
     kind, wide = reduction
     words = max(num_elements * dtype.width // 32, 1)
-    return _words(f"multimem.ld_reduce.relaxed.sys.global.add{wide}.{kind}", mc_ptr, words)
+    return multicast.load_reduce(mc_ptr, kind, words, wide, "relaxed", "sys")
 
 
 def multimem_ld_reduce_4xf32(
@@ -177,7 +176,7 @@ def multimem_ld_reduce_4xf32(
         ptx_string: another instruction for it: `$0` to `$3` are the words, `$4` is the address.
     """
     if ptx_string is None:
-        return _words("multimem.ld_reduce.weak.global.add.v4.f32", mc_ptr, 4)
+        return multicast.load_reduce(mc_ptr, "f32", 4, "", "weak", "")
     code = re.sub(r"\$([0-4])", lambda m: f"{{$w{m[1]}}}" if int(m[1]) < 4 else "{$r0}", ptx_string)
     words = arch.inline_ptx(code, write_only_types=[Int32] * 4, read_only_args=[mc_ptr.toint()])
     return tuple(words)
@@ -207,26 +206,11 @@ multimem_ld_reduce_8xe5m2 = _reducing(Float8E5M2, 8)
 multimem_ld_reduce_8xf16 = _reducing(Float16, 8)
 
 
-def _words(instruction: str, pointer: Pointer, count: int) -> tuple[Int32, ...]:
-    names = ", ".join(f"{{$w{n}}}" for n in range(count))
-    words = arch.inline_ptx(
-        f"{instruction} {_group(names, count)}, [{{$r0}}];",
-        write_only_types=[Int32] * count,
-        read_only_args=[pointer.toint()],
-    )
-    return tuple(words) if isinstance(words, (tuple, list)) else (words,)
-
-
 def multimem_st(mc_ptr: Any, *regs: Any, loc: object = None, ip: object = None) -> None:
     """Store 1, 2 or 4 words to the memory of every GPU."""
     if len(regs) not in (1, 2, 4):
         raise type_error(f"multimem_st takes 1, 2 or 4 words, got {len(regs)}")
-    names = ", ".join(f"{{$r{n + 1}}}" for n in range(len(regs)))
-    vector = f"v{len(regs)}.f32" if len(regs) > 1 else "f32"
-    arch.inline_ptx(
-        f"multimem.st.relaxed.sys.global.{vector} [{{$r0}}], {_group(names, len(regs))};",
-        read_only_args=[mc_ptr.toint(), *(Int32(r) for r in regs)],
-    )
+    multicast.store(mc_ptr, regs, "f32", "relaxed", "sys")
 
 
 def multimem_st_1xb32(mc_ptr: object, x: object, *, loc: object = None, ip: object = None) -> None:
@@ -244,11 +228,6 @@ def multimem_st_4xb32(
 ) -> None:
     """Store four words to the memory of every GPU."""
     multimem_st(mc_ptr, x, y, z, w)
-
-
-def _group(names: str, count: int) -> str:
-    """Return registers as one operand of PTX."""
-    return f"{{{names}}}" if count > 1 else names
 
 
 def _choose(what: str, value: str, choices: tuple[str, ...]) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import atexit
 import builtins
+import functools
 import io
 import linecache
 import os
 import runpy
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from types import ModuleType, TracebackType
 from typing import Any
@@ -32,6 +33,8 @@ STARTUP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "startup")
 _TARGETS = ("cpu", "nvidia", "cuda")
 """Targets by name; `cuda` is another name of `nvidia`."""
 _STDIN = "<stdin>"
+MOST_DEVICES = 16
+"""The most simulated devices."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,6 +48,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error("name a program to run: a file, `-m module`, `-c code`, or `-` for standard input")
     if args.sanitize is not None and args.target == "nvidia":
         parser.error("--sanitize works on the CPU target")
+    if args.devices is not None and (args.target == "nvidia" or not 1 <= args.devices <= MOST_DEVICES):
+        parser.error(f"--devices N works on the CPU target, with 1 to {MOST_DEVICES} devices")
     if args.arch is not None and args.arch not in Arch.__members__:
         parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
     os.environ.update(environment(args))
@@ -56,7 +61,10 @@ def main(argv: Sequence[str]) -> int:
         # Tensors and streams of programs for GPUs come from host memory, in child processes too.
         serve_cuda.activate()
     try:
-        execute(program)
+        if args.devices is None:
+            execute(program)
+        elif status := _on_devices(args.devices, program):
+            raise SystemExit(status)
     except SystemExit as end:
         if end.code not in (None, 0) or not (counts_findings and _fails()):
             raise
@@ -65,6 +73,14 @@ def main(argv: Sequence[str]) -> int:
         _ended_with.append(type(failure).__name__)
         raise
     return int(counts_findings and _fails())
+
+
+def _on_devices(count: int, program: list[str]) -> int:
+    """Run a program on several simulated devices, and return its exit status."""
+    from .ranks import running  # not above: it imports torch if there is one
+
+    run, attributes = prepared(program)
+    return running.run_ranks(count, run, functools.partial(new_main, attributes))
 
 
 _ended_with: list[str] = []
@@ -111,7 +127,7 @@ def _report_findings(process: int) -> None:
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="kiln run",
-        usage="kiln run [--target {cpu,nvidia}] [--arch ARCH] [--sanitize[=KINDS]] "
+        usage="kiln run [--target {cpu,nvidia}] [--arch ARCH] [--devices N] [--sanitize[=KINDS]] "
         "(PROGRAM.py | -m MODULE | -c CODE | -) [ARGS ...]",
         description="Run a Python program as `python` would. `import cutlass` gives Kiln, even if nvidia-cutlass-dsl is "
         "installed, and in child processes too. Everything after the program belongs to the program.",
@@ -124,6 +140,10 @@ def make_parser() -> argparse.ArgumentParser:
         "the architecture to compile for, and the GPU that the program sees on the CPU target, such as sm_100a (sets "
         "CUTE_DSL_ARCH; default: the GPU's, else sm_90a)"
     )
+    devices = (
+        f"run the program as `torchrun --nproc-per-node N` does, on N simulated devices of the CPU target (1 to {MOST_DEVICES}): "
+        "a rank, a thread of this process, for each"
+    )
     sanitize = (
         "look for races and for misuse of memory and synchronization, on the CPU target (sets KILN_SANITIZE); "
         "KINDS, after a `=`, is a comma list of race, memory, sync, numeric"
@@ -131,13 +151,14 @@ def make_parser() -> argparse.ArgumentParser:
     report = "go on after findings and write them to FILE as JSON at the end (sets KILN_REPORT)"
     option(parser, "--target", target, choices=_TARGETS)
     option(parser, "--arch ARCH", arch)
+    option(parser, "--devices N", devices, type=int)
     option(parser, "--sanitize KINDS", sanitize, nargs="?", const="default")
     option(parser, "--sanitize-report FILE", report)
     return parser
 
 
 def split(
-    argv: Sequence[str], with_value: Sequence[str] = ("--target", "--arch", "--sanitize-report")
+    argv: Sequence[str], with_value: Sequence[str] = ("--target", "--arch", "--devices", "--sanitize-report")
 ) -> tuple[list[str], list[str]]:
     """Split a command line into our options and the program with its arguments.
 
@@ -169,6 +190,11 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
         variables["KILN_TARGET"] = args.target
     if args.arch is not None:
         variables["CUTE_DSL_ARCH"] = args.arch
+    if args.devices is not None:
+        variables["KILN_TARGET"] = "cpu"
+        variables["KILN_CHECKS"] = (
+            os.environ.get("KILN_CHECKS") or "never"
+        )  # they run a launch at a time, and ranks wait
     if args.sanitize is not None or args.sanitize_report is not None:
         variables |= {"KILN_SANITIZE": args.sanitize or "default", "KILN_TARGET": "cpu"}
     if args.sanitize_report is not None:
@@ -178,53 +204,61 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
 
 def execute(program: list[str]) -> None:
     """Run the program in a new `__main__`, which stays `__main__`: threads and exit handlers may outlive the code."""
-    first = program[0]
-    rest = program[1:]
+    run, attributes = prepared(program)
+    main = new_main(attributes)
+    sys.modules["__main__"] = main
+    _without_our_frames(lambda: run(main))
+
+
+def new_main(attributes: Mapping[str, object]) -> ModuleType:
+    """Return an empty module `__main__` with some attributes."""
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __loader__=BuiltinImporter)
     if sys.version_info < (3, 14):
         main.__dict__.setdefault("__annotations__", {})
+    main.__dict__.update(attributes)
+    return main
 
+
+def prepared(program: list[str]) -> tuple[Callable[[ModuleType], None], dict[str, object]]:
+    """Set `sys.argv` and `sys.path` as Python does for a program; return what runs it in a module that is `__main__`, and
+    the attributes of that module."""
+    first = program[0]
+    rest = program[1:]
     if first == "-m":
         module = rest[0]
         arguments = rest[1:]
         sys.argv = ["-m", *arguments]
         _replace_first_path(os.getcwd())
-        run = lambda: runpy._run_module_as_main(module)  # pyright: ignore[reportAttributeAccessIssue]
-    elif first == "-c":
+        return lambda _: runpy._run_module_as_main(module), {}  # pyright: ignore[reportAttributeAccessIssue]
+    if first == "-c":
         sys.argv = ["-c", *rest[1:]]
         _replace_first_path("")
         # Without a file, as under `python -c`; dedented as Python 3.14 does, and the newline is what python adds, too.
-        source = (textwrap.dedent(rest[0]) if sys.version_info >= (3, 14) else rest[0]).encode() + b"\n"
-        run = lambda: _exec_source(source, "<string>", main)
-    elif first == "-":
-        sys.argv = program
+        text = (textwrap.dedent(rest[0]) if sys.version_info >= (3, 14) else rest[0]).encode() + b"\n"
+        return lambda main: _exec_source(text, "<string>", main), {}
+    sys.argv = program
+    if first == "-":
         _replace_first_path("")
-        main.__dict__.update(__file__=_STDIN, __cached__=None)
-        run = lambda: _exec_source(_read_stdin(), _STDIN, main)
-    elif os.path.isdir(first) or first.endswith((".zip", ".pyz")):
-        sys.argv = program
+        read = functools.cache(_read_stdin)
+        return lambda main: _exec_source(read(), _STDIN, main), {"__file__": _STDIN, "__cached__": None}
+    if os.path.isdir(first) or first.endswith((".zip", ".pyz")):
         _replace_first_path(os.path.abspath(first), always=True)
-        run = lambda: runpy._run_module_as_main("__main__", False)  # pyright: ignore[reportAttributeAccessIssue]
-    else:
-        sys.argv = program
-        path = os.path.abspath(first)
-        try:
-            with io.open_code(path) as file:
-                source = file.read()
-        except OSError as error:
-            from .core.text import did_you_mean_file  # only a mistake needs difflib
+        return lambda _: runpy._run_module_as_main("__main__", False), {}  # pyright: ignore[reportAttributeAccessIssue]
+    path = os.path.abspath(first)
+    try:
+        with io.open_code(path) as file:
+            source = file.read()
+    except OSError as error:
+        from .core.text import did_you_mean_file  # only a mistake needs difflib
 
-            hint = did_you_mean_file(path) if isinstance(error, FileNotFoundError) else ""
-            said = f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}"
-            print(f"kiln run: {said}{f'; {hint}' if hint else ''}", file=sys.stderr)
-            sys.exit(2)
-        _replace_first_path(os.path.dirname(os.path.realpath(first)))
-        main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
-        run = lambda: _exec_source(source, path, main)
-
-    sys.modules["__main__"] = main
-    _without_our_frames(run)
+        hint = did_you_mean_file(path) if isinstance(error, FileNotFoundError) else ""
+        said = f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}"
+        print(f"kiln run: {said}{f'; {hint}' if hint else ''}", file=sys.stderr)
+        sys.exit(2)
+    _replace_first_path(os.path.dirname(os.path.realpath(first)))
+    attributes = {"__file__": path, "__cached__": None, "__loader__": SourceFileLoader("__main__", path)}
+    return lambda main: _exec_source(source, path, main), attributes
 
 
 def _exec_source(source: bytes, filename: str, main: ModuleType) -> None:

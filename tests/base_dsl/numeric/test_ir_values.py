@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cutlass._mlir.dialects import arith, llvm
 
+import kiln
 from kiln import Float32, Int32, Uint32, cute
 
 
@@ -48,3 +49,22 @@ def of_a_pointer(x: cute.Tensor):
 def test_values_that_are_no_numbers_have_none():
     with pytest.raises(TypeError, match="unsupported operand"):
         of_a_pointer(np.zeros(2, np.int32))
+
+
+def test_bits_of_an_ir_value():
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        bits = x[0].ir_value()
+        out[0] = Int32(1) if bits == 0x80000000 else Int32(0)
+        out[1] = Int32(1) if 0x80000000 == bits else Int32(0)
+        out[2] = Int32(1) if bits == 0x80000001 else Int32(0)
+        out[3] = Int32(1) if x[0] == 0x80000000 else Int32(0)  # a typed number is compared as a number
+
+    @cute.jit
+    def launch(x: cute.Tensor, out: cute.Tensor):
+        kernel(x, out).launch(grid=1, block=1)
+
+    out = np.zeros(4, np.int32)
+    with kiln.target("cpu"):
+        launch(*map(cute.runtime.from_dlpack, (np.array([-(2**31)], np.int32), out)))
+    assert out.tolist() == [1, 1, 0, 0]

@@ -31,8 +31,20 @@ def have_operators() -> None:
     ir.Value.__ne__ = _comparison(operator.ne, lambda x, y: not same(x, y))
 
 
+def _in_type_of(operand: object, other: object) -> object:
+    """Return a Python integer as a number of the type of an IR value, whose bits it may state: 0x80000000 of an i32."""
+    if type(operand) is not int or not isinstance(other, ir.Value) or not isinstance(other.type, ir.IntegerType):
+        return operand
+    width = other.type.width
+    is_pattern = 1 << width - 1 <= operand < 1 << width
+    return operand - (1 << width) if width > 1 and is_pattern else operand
+
+
 def _of_numbers(compute: Callable[..., object]) -> Callable[..., object]:
     def run(*operands: object) -> object:
+        if len(operands) == 2:
+            left, right = operands
+            operands = (_in_type_of(left, right), _in_type_of(right, left))
         try:
             numbers = [as_numeric(x) for x in operands]
         except TypeError:

@@ -10,6 +10,7 @@ the words of its class.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import struct
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base_dsl.numeric.formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64
 from ...hardware import mma_shapes
 from . import block_scaling, tcgen05_definitions, tcgen05_descriptors, tensor_memory
 from .wgmma import SWIZZLES
@@ -54,6 +56,17 @@ def shuffle(kind: str, values: Sequence[int], offsets: Sequence[int], clamps: Se
         inside = source >= high if kind == "up" else source <= high
         got.append(values[source if inside else lane])
     return got
+
+
+_WORDS_OF_FLOATS = {
+    "f32": (FLOAT32, 32, FLOAT32),
+    "f64": (FLOAT64, 64, FLOAT64),
+    "f16x2": (FLOAT16, 16, FLOAT16),
+    "bf16x2": (BFLOAT16, 16, BFLOAT16),
+    "e4m3x4": (FLOAT8_E4M3FN, 8, FLOAT16),
+    "e5m2x4": (FLOAT8_E5M2, 8, FLOAT16),
+}
+"""The format of the floats in a word, its bits, and that of its accumulator."""
 
 
 def _chosen(mask: int) -> list[int]:
@@ -229,6 +242,37 @@ def atomic_rmw(kind: str, old: int, value: int, bits: int = 32) -> int:
 def atomic_cas(old: int, compare: int, value: int) -> int:
     """Return the new element of a compare-and-swap."""
     return value if old == compare else old
+
+
+def multimem_ld_reduce(kind: str, type_: str, acc: str, copies: Sequence[int]) -> int:
+    """Return the reduction of a word of several GPUs, in their order. `type_` is what PTX says that the word holds."""
+    if type_ in ("u32", "s32", "u64", "s64", "b32", "b64"):
+        bits = int(type_[1:])
+        exact_kind = f"u{kind}" if type_[0] == "u" and kind in ("min", "max") else kind
+        return functools.reduce(lambda a, b: atomic_rmw(exact_kind, a, b, bits), copies)
+    format_, width, held = _WORDS_OF_FLOATS[type_]
+    accumulator = FLOAT32 if acc == "acc::f32" or (not acc and width == 8) else held
+    word = 0
+    for place in range(0, 64 if type_ == "f64" else 32, width):
+        parts = [format_.decode(copy >> place & (1 << width) - 1) for copy in copies]
+        combine: Callable[[float, float], float] = {
+            "add": lambda a, b: accumulator.round(a + b),
+            "min": min,
+            "max": max,
+        }[kind]
+        total = dataclasses.replace(format_, saturates=False).round(functools.reduce(combine, parts))
+        word |= format_.encode(math.nan if math.isinf(total) and not format_.has_inf else total) << place
+    return word
+
+
+def multimem_st(copies: Sequence[int], value: int) -> list[int]:
+    """Return the words of several GPUs after a store: the value in each."""
+    return [value for _ in copies]
+
+
+def multimem_red(kind: str, type_: str, copies: Sequence[int], value: int) -> list[int]:
+    """Return the words of several GPUs after a reduction into each."""
+    return [multimem_ld_reduce(kind, type_, "", [copy, value]) for copy in copies]
 
 
 def store_bulk(memory: bytearray, address: int, size: int) -> None:

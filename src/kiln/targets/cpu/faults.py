@@ -56,6 +56,9 @@ def _explained(record: Context, site: Site) -> tuple[type[DSLUserCodeRuntimeErro
         from .ops.tma import refused_copy  # it loads what compiles
 
         return DSLUserCodeRuntimeError, *refused_copy(number, site.message)
+    if site.kind == "multicast":
+        text = f"a multimem instruction at the address {number & (1 << 64) - 1:#x}, which is no multicast address"
+        return DSLUserCodeRuntimeError, text, "pass the multicast view of symmetric memory, such as multicast_ptr"
     if site.kind == "tcgen05":
         from .ops.tcgen05 import refused_operation
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from ...base_dsl.numeric.formats import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ...base_dsl.typing import BFloat16, Float16, Int128, Uint128
-from ...native import Library, f32, f64, i32, inline, leading_zeros, u16, u32, u64
+from ...native import Library, f32, f64, i32, inline, leading_zeros, u8, u16, u32, u64
 
 floats: Library = Library("soft_float")
 
 _TYPES = {"f16": Float16, "bf16": BFloat16, "f32": f32, "f64": f64}
 _FORMATS = {"f16": FLOAT16, "bf16": BFLOAT16, "f32": FLOAT32, "f64": FLOAT64}
-_BITS = {16: u16, 32: u32, 64: u64}
+_BITS = {8: u8, 16: u16, 32: u32, 64: u64}
 
 # name: types of the argument and the result; `__gnu` ones take and give bit patterns
 _CONVERSIONS = {

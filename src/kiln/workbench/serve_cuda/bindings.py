@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsInt
 
 from kiln.hardware import limits
 
@@ -20,7 +20,7 @@ from . import graphs, memory, streams, types
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_CONTEXT = 0xC0  # the handle of the only context
+_CONTEXT = 0xC0  # the handle of the first device's context; others follow
 _events: dict[int, float] = {}
 
 
@@ -84,6 +84,7 @@ def attribute(number: int) -> int:
         106: device.max_blocks_per_multi_processor,
         111: limits.KEPT_SMEM,
         120: int(device.major >= 9),
+        132: int(device.major >= 9 and served.count() > 1),
     }.get(int(number), 0)
 
 
@@ -166,8 +167,15 @@ class _Calls:
         return lambda *_, **__: (*self.good, *values)
 
     def on_device(self, device: Any, *values: Any) -> Any:
-        """Return values for device 0, the error for others."""
-        return (*self.good, *values) if int(device) == 0 else (self._bad_device, *[None for _ in values])
+        """Return values for a device that exists, the error for others."""
+        good = 0 <= int(device) < served.count()
+        return (*self.good, *values) if good else (self._bad_device, *[None for _ in values])
+
+    def set_device(self, device: SupportsInt) -> tuple[object, ...]:
+        status = self.on_device(device)
+        if status == self.good:
+            served.set_current(int(device))
+        return status
 
     def attribute(self, which: Any, device: Any) -> Any:
         return self.on_device(device, attribute(int(which)))
@@ -207,7 +215,7 @@ _RUNTIME_ERRORS = ("InvalidValue", "InvalidDevice", "InvalidResourceHandle", "Me
 
 def _driver_functions(cuda: Any) -> dict[str, Any]:
     calls = _Calls(cuda.CUresult, "CUDA_SUCCESS", *(f"CUDA_ERROR_{name}" for name in _ERRORS))
-    nothing = ("Init", "CtxDestroy", "CtxSetCurrent", "CtxPushCurrent", "CtxSynchronize", "StreamDestroy")
+    nothing = ("Init", "CtxDestroy", "CtxSynchronize", "StreamDestroy")
     nothing += ("StreamSynchronize", "StreamQuery", "StreamWaitEvent", "EventDestroy", "EventQuery", "EventSynchronize")
     functions = dict.fromkeys((f"cu{name}" for name in nothing), calls.done())
     functions |= _driver_devices(cuda, calls) | _driver_memory(cuda, calls)
@@ -231,21 +239,36 @@ def _driver_functions(cuda: Any) -> dict[str, Any]:
 def _driver_devices(cuda: Any, calls: _Calls) -> dict[str, Any]:
     """Return the functions about the device and its context."""
     on_device = calls.on_device
-    context = lambda: cuda.CUcontext(_CONTEXT)
+    context = lambda device=None: cuda.CUcontext(
+        _CONTEXT + (served.current_number() if device is None else int(device))
+    )
+
+    def set_context(handle: SupportsInt) -> tuple[object, ...]:
+        if int(handle):
+            served.set_current(int(handle) - _CONTEXT)
+        return calls.good
+
+    def can_access_peer(device: SupportsInt, peer: SupportsInt) -> tuple[object, ...]:
+        both = calls.on_device(device, 1) if calls.on_device(peer) == calls.good else calls.on_device(peer, None)
+        return both if int(device) != int(peer) else (*calls.good, 0)
+
     return {
-        "cuDeviceGetCount": calls.done(1),
-        "cuDeviceGet": lambda ordinal: on_device(ordinal, cuda.CUdevice(0)),
+        "cuDeviceGetCount": lambda: (*calls.good, served.count()),
+        "cuDeviceGet": lambda ordinal: on_device(ordinal, cuda.CUdevice(int(ordinal))),
+        "cuDeviceCanAccessPeer": can_access_peer,
+        "cuCtxEnablePeerAccess": calls.done(),
+        **dict.fromkeys(["cuCtxSetCurrent", "cuCtxPushCurrent"], set_context),
         "cuDeviceGetName": lambda length, device: on_device(device, served.current().name.encode()[:length]),
         "cuDeviceGetAttribute": calls.attribute,
         "cuDeviceTotalMem": lambda device: on_device(device, served.current().total_memory),
         "cuDeviceComputeCapability": lambda device: on_device(device, served.current().major, served.current().minor),
-        "cuDevicePrimaryCtxRetain": lambda device: on_device(device, context()),
+        "cuDevicePrimaryCtxRetain": lambda device: on_device(device, context(device)),
         **dict.fromkeys(["cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset"], on_device),
         "cuDevicePrimaryCtxGetState": lambda device: on_device(device, 0, 1),
         "cuDevicePrimaryCtxSetFlags": lambda device, flags: on_device(device),
         "cuCtxCreate": lambda *arguments: on_device(arguments[-1], context()),
         **dict.fromkeys(["cuCtxGetCurrent", "cuCtxPopCurrent"], lambda: (*calls.good, context())),
-        "cuCtxGetDevice": lambda *_: (*calls.good, cuda.CUdevice(0)),
+        "cuCtxGetDevice": lambda *_: (*calls.good, cuda.CUdevice(served.current_number())),
     }
 
 
@@ -288,9 +311,13 @@ def _runtime_functions(cuda: Any) -> dict[str, Any]:
     return dict.fromkeys((f"cuda{name}" for name in nothing), calls.done()) | {
         **dict.fromkeys(["cudaRuntimeGetVersion", "cudaDriverGetVersion"], calls.done(served.CUDA_VERSION)),
         **dict.fromkeys(["cudaGetErrorName", "cudaGetErrorString"], calls.error_name),
-        "cudaGetDeviceCount": calls.done(1),
-        "cudaGetDevice": calls.done(0),
-        "cudaSetDevice": calls.on_device,
+        "cudaGetDeviceCount": lambda: (*calls.good, served.count()),
+        "cudaGetDevice": lambda: (*calls.good, served.current_number()),
+        "cudaSetDevice": calls.set_device,
+        "cudaDeviceCanAccessPeer": lambda device, peer: calls.on_device(
+            device if calls.on_device(peer) == calls.good else peer, int(int(device) != int(peer))
+        ),
+        "cudaDeviceEnablePeerAccess": lambda peer, flags=0: calls.on_device(peer),
         "cudaDeviceGetAttribute": calls.attribute,
         **_runtime_memory(calls),
         **dict.fromkeys(streams_, calls.handle(cuda.cudaStream_t)),
@@ -329,8 +356,9 @@ def _runtime_memory(calls: _Calls) -> dict[str, Any]:
         return calls.status(_copied_rows(target, pitch, source, other, width, height))
 
     def copy_between(target: object, device: Any, source: object, other: Any, size: int, *_: object) -> Any:
-        if int(device) or int(other):
-            return calls.on_device(int(device) or int(other))
+        for number in (device, other):
+            if calls.on_device(number) != calls.good:
+                return calls.on_device(number)
         return calls.status(_copied(target, source, size))
 
     functions = {

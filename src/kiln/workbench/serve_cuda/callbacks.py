@@ -17,7 +17,7 @@ import torch
 
 from kiln.base_dsl.packages import leaning_on
 
-from .marks import MARK, is_marked, mark, tensors_in
+from .marks import MARK, device_number, is_marked, mark, number_among, tensors_in
 from .tensors import HostCuda, in_force
 
 if TYPE_CHECKING:
@@ -69,22 +69,24 @@ def _serve_autograd() -> None:
 
     def apply(cls: Any, *args: object, **kwargs: object) -> Any:
         result = forward.__get__(None, cls)(*args, **kwargs)
-        if any(map(is_marked, tensors_in((args, kwargs)))):
+        number = number_among(tensors_in((args, kwargs)))
+        if number is not None:
             for tensor in tensors_in(result):
                 if hasattr(tensor, "fake_device") and not in_force():
                     continue  # of a call that the mode passed on, which traces on the host
-                mark(tensor, True)
+                mark(tensor, number)
                 if tensor.grad_fn is not None:
-                    setattr(tensor.grad_fn, MARK, True)
+                    setattr(tensor.grad_fn, MARK, number)
         return result
 
     module.Function.apply = classmethod(functools.wraps(plain)(apply))
 
     @functools.wraps(backward)
     def apply_backward(self: Any, *args: object) -> Any:
-        if getattr(self, MARK, False):
+        number = device_number(self)
+        if number is not None:
             for gradient in tensors_in(args):
-                mark(gradient, True)
+                mark(gradient, number)
         return backward(self, *args)
 
     module.function.BackwardCFunction.apply = apply_backward

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from kiln.hardware import current as hardware
 from kiln.hardware.devices import Device as Model
@@ -65,8 +66,47 @@ def current() -> Device:
     return Device(hardware.device())
 
 
-def check_number(number: int) -> int:
-    """Return the number of a device, which must be 0: there is one."""
-    if number not in (-1, 0):
-        raise RuntimeError(f"CUDA error: invalid device ordinal: there is one device, and {number} was asked for")
-    return 0
+class _Devices:
+    """How many devices programs see, all alike."""
+
+    count = 1
+
+
+class _Current(threading.local):
+    """The device of a thread."""
+
+    number = 0
+
+
+_devices = _Devices()
+_current = _Current()
+
+
+def count() -> int:
+    """Return how many devices programs see."""
+    return _devices.count
+
+
+def set_count(number: int) -> None:
+    """Let programs see so many devices."""
+    _devices.count = number
+
+
+def current_number() -> int:
+    """Return the number of this thread's device."""
+    return _current.number
+
+
+def set_current(number: int | None) -> None:
+    """Make a device this thread's; -1 changes nothing."""
+    _current.number = check_number(number)
+
+
+def check_number(number: int | None) -> int:
+    """Return the number of a device; None and -1 stand for this thread's. RuntimeError if there is no such device."""
+    if number is None or number == -1:
+        return _current.number
+    if not 0 <= number < _devices.count:
+        are = "is one device" if _devices.count == 1 else f"are {_devices.count} devices"
+        raise RuntimeError(f"CUDA error: invalid device ordinal: there {are}, and {number} was asked for")
+    return number

@@ -16,6 +16,7 @@ from torch.overrides import handle_torch_function
 
 from kiln.base_dsl.packages import leaning_on
 
+from . import device as served
 from . import tensors
 from .marks import is_marked, mark, tensors_in
 
@@ -79,7 +80,8 @@ def _making_mask(create: Callable[..., object]) -> Callable[..., Any]:
             arguments["device"] = "cuda"
         mask = _as_one_call(create)(**arguments)
         for tensor in tensors_in(list(vars(mask).values())):
-            mark(tensor, torch.device(arguments["device"]).type == "cuda")
+            device = torch.device(arguments["device"])
+            mark(tensor, served.check_number(device.index) if device.type == "cuda" else None)
         return mask
 
     return create_block_mask

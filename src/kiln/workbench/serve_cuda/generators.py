@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 from kiln._support import fork_safe
 
 from . import device as served
+from . import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
 RANDOM = frozenset(
     {
@@ -56,26 +59,43 @@ RANDOM = frozenset(
 """Names of the torch functions that draw random numbers without a generator argument."""
 
 _lock = fork_safe.rlock()
-_generators: list[Any] = []
+_generators: dict[tuple[int | None, int | None], torch.Generator] = {}
 
 
-def default_generator() -> Any:
-    """Return the device's generator, a CPU generator that nothing else uses."""
-    if not _generators:
-        import torch
+def default_generator(number: int | None = None) -> torch.Generator:
+    """Return the generator of a device, a CPU generator that nothing else uses; None: of this thread's."""
+    return _generator(served.current_number() if number is None else number)
 
-        generator = _plain_generator_type()("cpu")
-        generator.manual_seed(torch.default_generator.initial_seed())
-        _generators.append(generator)
-    return _generators[0]
+
+def host_generator() -> torch.Generator:
+    """Return the generator of CPU tensors: each rank has its own."""
+    import torch
+
+    return torch.default_generator if ranks.current() is None else _generator(None)
+
+
+def _generator(number: int | None) -> torch.Generator:
+    """Return the generator of this thread's rank for a device, or for the CPU."""
+    key = ranks.current(), number
+    with _lock:
+        if key not in _generators:
+            import torch
+
+            generator = _plain_generator_type()("cpu")
+            generator.manual_seed(torch.default_generator.initial_seed())
+            _generators[key] = generator
+        return _generators[key]
 
 
 @contextlib.contextmanager
-def drawing() -> Iterator[None]:
-    """While open, what draws from torch's default generator draws from the device's."""
+def drawing(number: int | None) -> Iterator[None]:
+    """While open, what draws from torch's default generator draws from that of a device, or of the CPU (None)."""
     import torch
 
-    own = default_generator()
+    own = host_generator() if number is None else _generator(number)
+    if own is torch.default_generator:
+        yield
+        return
     host = torch.default_generator
     with _lock:
         before = host.get_state()
@@ -106,15 +126,18 @@ def serve(torch: Any) -> None:
         def __call__(self, device: Any = "cpu") -> Any:
             if torch.device(device).type != "cuda":
                 return plain(device)
-            served.check_number(torch.device(device).index or 0)
-            return base.__call__(DeviceGenerator, "cpu")
+            generator = base.__call__(DeviceGenerator, "cpu")
+            generator.number = served.check_number(torch.device(device).index)
+            return generator
 
     class DeviceGenerator(plain):
-        """A generator for the served device."""
+        """A generator for a served device."""
+
+        number = 0
 
         @property
         def device(self) -> Any:
-            return torch.device("cuda", 0)
+            return torch.device("cuda", self.number)
 
     class Generator(plain, metaclass=Meta):
         __doc__ = plain.__doc__

@@ -1,4 +1,4 @@
-"""The mark that makes a CPU tensor one "on cuda"."""
+"""The mark that makes a CPU tensor one "on cuda": the number of its device."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import torch
 MARK = "_kiln_on_cuda"
 
 
-def is_marked(x: object) -> bool:
-    """Return whether a tensor counts as one on the GPU. Its storage is marked as well, since torch may wrap it anew."""
+def device_number(x: object) -> int | None:
+    """Return the number of the GPU that a tensor counts as being on; None for one on the CPU.
+
+    Its storage is marked as well, since torch may wrap it anew.
+    """
     mark_ = getattr(x, MARK, None)
     if mark_ is None and isinstance(x, torch.Tensor):
-        storage = _storage(x)
-        mark_ = storage is not None and hasattr(storage, MARK)
-    return bool(mark_)
+        mark_ = getattr(_storage(x), MARK, None)
+    return None if mark_ is None or mark_ is False else int(mark_)
+
+
+def is_marked(x: object) -> bool:
+    """Return whether a tensor counts as one on a GPU."""
+    return device_number(x) is not None
 
 
 def _storage(x: torch.Tensor) -> Any:
@@ -29,15 +36,15 @@ def _storage(x: torch.Tensor) -> Any:
         return None
 
 
-def mark(x: torch.Tensor, on_cuda: bool) -> None:
-    """Mark a tensor as one on the GPU, or as one on the CPU."""
-    if on_cuda != is_marked(x):
-        setattr(x, MARK, on_cuda)
+def mark(x: torch.Tensor, number: int | None) -> None:
+    """Mark a tensor as one on a GPU, or as one on the CPU."""
+    if number != device_number(x):
+        setattr(x, MARK, False if number is None else number)
         storage = _storage(x)
-        if storage is not None and on_cuda:
-            setattr(storage, MARK, True)
+        if storage is not None and number is not None:
+            setattr(storage, MARK, number)
         if hasattr(x, "fake_device"):  # a FakeTensor has no storage, and stores its device
-            x.fake_device = torch.device("cuda", 0) if on_cuda else torch.device("cpu")
+            x.fake_device = torch.device("cpu") if number is None else torch.device("cuda", number)
 
 
 def tensors_in(x: object) -> Iterable[torch.Tensor]:
@@ -50,3 +57,8 @@ def tensors_in(x: object) -> Iterable[torch.Tensor]:
     elif isinstance(x, dict):
         for element in x.values():
             yield from tensors_in(element)
+
+
+def number_among(tensors: Iterable[torch.Tensor]) -> int | None:
+    """Return the GPU of the first tensor that is on one; None if all are on the CPU."""
+    return next((number for x in tensors if (number := device_number(x)) is not None), None)

@@ -183,3 +183,11 @@ def new_handle() -> int:
 def seconds() -> float:
     """Return the time for events."""
     return time.perf_counter()
+
+
+def finish_current() -> None:
+    """Wait for the work of this thread's stream."""
+
+
+def synchronize_device(number: int) -> None:
+    """Wait for the work of a device."""

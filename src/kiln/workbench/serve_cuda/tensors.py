@@ -20,14 +20,13 @@ from torch.overrides import TorchFunctionMode
 from kiln.base_dsl.packages import leaning_on
 
 from . import device as served
-from . import factories, generators, graphs, half_matmul, scaled_mm
-from .marks import is_marked, mark, tensors_in
+from . import factories, generators, graphs, half_matmul, ranks, scaled_mm
+from .marks import device_number, is_marked, mark, number_among, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _CPU = torch.device("cpu")
-_CUDA = torch.device("cuda", 0)
 
 
 def _most_common() -> Any:
@@ -63,15 +62,18 @@ class HostCuda(TorchFunctionMode):
         if special is not None:
             return special(*args, **kwargs)
         if _default.on_cuda and kwargs.get("device") is None and func in _device_constructors():
-            kwargs = {**kwargs, "device": _CUDA}
+            kwargs = {**kwargs, "device": _cuda_device()}
         kwargs, asked = _on_host(kwargs)
         inputs = list(tensors_in(args)) + list(tensors_in(kwargs))
-        on_cuda = asked.type == "cuda" if asked is not None else any(map(is_marked, inputs))
-        if not on_cuda and asked is None:
-            return func(*args, **kwargs)
+        number = number_among(inputs) if asked is None else _number(asked)
+        on_cuda = number is not None
         name = getattr(func, "__name__", "")
-        random = on_cuda and name in generators.RANDOM and kwargs.get("generator") is None
-        with generators.drawing() if random else contextlib.nullcontext():
+        if not on_cuda and asked is None and (ranks.current() is None or name not in generators.RANDOM):
+            return func(*args, **kwargs)
+        if served.count() > 1 and asked is None and name not in _ACROSS_DEVICES:
+            _refuse_several_devices(inputs)
+        random = name in generators.RANDOM and kwargs.get("generator") is None
+        with generators.drawing(number) if random else contextlib.nullcontext():
             result = None
             if on_cuda and name in factories.NAMES and not graphs.is_current_stream_capturing():
                 result = factories.large(func, args, kwargs)
@@ -82,10 +84,33 @@ class HostCuda(TorchFunctionMode):
         allocates = on_cuda and (asked is not None or name in _ALLOCATING)
         for tensor in tensors_in(result):
             if not any(tensor is one for one in inputs):
-                mark(tensor, on_cuda)
+                mark(tensor, number)
                 if allocates:
                     _settle(tensor, inputs)
         return result
+
+
+_ACROSS_DEVICES = frozenset({"copy_", "set_", "__set__", "assert_close", "equal"})
+"""Torch functions that take tensors of several devices."""
+
+
+def _refuse_several_devices(inputs: Iterable[torch.Tensor]) -> None:
+    numbers = list(dict.fromkeys(number for x in inputs if (number := device_number(x)) is not None))
+    if len(numbers) > 1:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"cuda:{numbers[0]} and cuda:{numbers[1]}!"
+        )
+
+
+def _cuda_device(number: int | None = None) -> torch.device:
+    """Return a GPU by its number; None: the one of this thread."""
+    return torch.device("cuda", served.current_number() if number is None else number)
+
+
+def _number(device: torch.device) -> int | None:
+    """Return the number of a device if it is a GPU, else None."""
+    return served.check_number(device.index) if device.type == "cuda" else None
 
 
 def _matmul(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -104,7 +129,7 @@ def _on_host(kwargs: dict[str, Any]) -> tuple[dict[str, Any], torch.device | Non
         kwargs = {**kwargs, "pin_memory": False}
     asked = _named_device(kwargs.get("device"))
     if asked is not None and asked.type == "cuda":
-        served.check_number(asked.index or 0)
+        served.check_number(asked.index)
         kwargs = {**kwargs, "device": _CPU}
     return kwargs, asked
 
@@ -185,15 +210,13 @@ def _move(tensor: torch.Tensor, target: torch.device, *args: object, **kwargs: o
     """Implement `tensor.to(target, *args, **kwargs)`: a copy if the tensor is elsewhere, itself if nothing changes."""
     if target.type not in ("cuda", "cpu"):
         return tensor.to(target, *args, **kwargs)
-    if target.type == "cuda":
-        served.check_number(target.index or 0)
+    number = _number(target)
     moved = graphs.run(torch.Tensor.to, (tensor, _CPU, *args), kwargs)
-    on_cuda = target.type == "cuda"
-    if moved is tensor and on_cuda != is_marked(tensor):
+    if moved is tensor and number != device_number(tensor):
         moved = graphs.run(torch.Tensor.clone, (tensor,), {})
     if moved is not tensor:
-        mark(moved, on_cuda)
-        if on_cuda:
+        mark(moved, number)
+        if number is not None:
             _settle(moved, [tensor])
     return moved
 
@@ -202,18 +225,18 @@ def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     if "other" in kwargs or (args and isinstance(args[0], torch.Tensor)):
         other = kwargs.pop("other") if "other" in kwargs else args[0]
         rest = args[1:] if args else ()
-        return _move(tensor, _CUDA if is_marked(other) else _CPU, other.dtype, *rest, **kwargs)
+        return _move(tensor, _device_of(other), other.dtype, *rest, **kwargs)
     named, rest = (kwargs.pop("device"), args) if "device" in kwargs else (args[0] if args else None, args[1:])
     target = _named_device(named)
     if target is None:
         if named is not None:
             rest = (named, *rest)
-        target = _CUDA if is_marked(tensor) else tensor.device
+        target = _device_of(tensor)
     return _move(tensor, target, *rest, **kwargs)
 
 
 def _cuda(tensor: torch.Tensor, device: object = None, non_blocking: bool = False, **kwargs: object) -> torch.Tensor:
-    return _move(tensor, _named_device(device) or _CUDA, **kwargs)
+    return _move(tensor, _named_device(device) or _cuda_device(device_number(tensor)), **kwargs)
 
 
 def _cpu(tensor: torch.Tensor, **kwargs: object) -> torch.Tensor:
@@ -222,14 +245,15 @@ def _cpu(tensor: torch.Tensor, **kwargs: object) -> torch.Tensor:
 
 def _set_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
     torch.Tensor.data.__set__(tensor, data)
-    mark(tensor, is_marked(data))
+    mark(tensor, device_number(data))
 
 
 # --- what a tensor says about itself ---------------------------------------------------------------------------------
 
 
 def _device_of(tensor: torch.Tensor, *_: object) -> torch.device:
-    return _CUDA if is_marked(tensor) else tensor.device
+    number = device_number(tensor)
+    return tensor.device if number is None else _cuda_device(number)
 
 
 def _is_cuda(tensor: torch.Tensor, *_: object) -> bool:
@@ -241,7 +265,8 @@ def _is_cpu(tensor: torch.Tensor, *_: object) -> bool:
 
 
 def _get_device(tensor: torch.Tensor) -> int:
-    return 0 if is_marked(tensor) else tensor.get_device()
+    number = device_number(tensor)
+    return tensor.get_device() if number is None else number
 
 
 def _numpy(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
@@ -257,7 +282,7 @@ def _array(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
 def _refuse_numpy(tensor: torch.Tensor) -> None:
     if is_marked(tensor):
         hint = "Use Tensor.cpu() to copy the tensor to host memory first."
-        raise TypeError(f"can't convert cuda:0 device type tensor to numpy. {hint}")
+        raise TypeError(f"can't convert cuda:{device_number(tensor)} device type tensor to numpy. {hint}")
 
 
 def _repr(tensor: torch.Tensor, **kwargs: object) -> str:
@@ -266,7 +291,7 @@ def _repr(tensor: torch.Tensor, **kwargs: object) -> str:
         return text
     ends = [text.find(f", {what}=") for what in ("size", "dtype", "layout", "grad_fn", "requires_grad")]
     at = min((end for end in ends if end >= 0), default=len(text) - 1)
-    return f"{text[:at]}, device='cuda:0'{text[at:]}"
+    return f"{text[:at]}, device='cuda:{device_number(tensor)}'{text[at:]}"
 
 
 def _pin_memory(tensor: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
@@ -280,18 +305,19 @@ def _type(tensor: torch.Tensor, dtype: object = None, non_blocking: bool = False
         return name.replace("torch.", "torch.cuda.", 1) if is_marked(tensor) else name
     if isinstance(dtype, str) or (isinstance(dtype, type) and dtype.__module__.startswith("torch")):
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-        target = _CUDA if name.startswith("torch.cuda.") else _CPU
+        target = _cuda_device() if name.startswith("torch.cuda.") else _CPU
         return _move(tensor, target, getattr(torch, name.rsplit(".", 1)[-1]).dtype)
-    return _move(tensor, _CUDA if is_marked(tensor) else tensor.device, dtype)
+    return _move(tensor, _device_of(tensor), dtype)
 
 
 def _type_as(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return _move(tensor, _CUDA if is_marked(other) else other.device, other.dtype)
+    return _move(tensor, _device_of(other), other.dtype)
 
 
 def _dlpack_device(tensor: torch.Tensor) -> Any:
     device = torch.Tensor.__dlpack_device__(tensor)
-    return (type(device[0])(2), 0) if is_marked(tensor) else device
+    number = device_number(tensor)
+    return device if number is None else (type(device[0])(2), number)
 
 
 def _cuda_array_interface(tensor: torch.Tensor, *_: object) -> dict[str, Any]:
@@ -303,12 +329,12 @@ def _cuda_array_interface(tensor: torch.Tensor, *_: object) -> dict[str, Any]:
 
 def _register_hook(tensor: torch.Tensor, hook: Callable[[Any], Any]) -> Any:
     """Implement `tensor.register_hook(hook)`: the gradient is on the device of the tensor."""
-    on_cuda = is_marked(tensor)
+    number = device_number(tensor)
 
     @functools.wraps(hook)
     def with_mark(gradient: object) -> Any:
         for part in tensors_in(gradient):
-            mark(part, on_cuda)
+            mark(part, number)
         return hook(gradient)
 
     return torch.Tensor.register_hook(tensor, with_mark)
@@ -361,7 +387,7 @@ def serve_default_device() -> None:
         set_plainly(None if _default.on_cuda else device)
 
     def get_default_device() -> torch.device:
-        return _CUDA if _default.on_cuda else get_plainly()
+        return _cuda_device() if _default.on_cuda else get_plainly()
 
     module: Any = torch
     module.set_default_device = set_default_device
@@ -374,8 +400,9 @@ def serve_parameters() -> None:
 
     def new(cls: type, data: object = None, requires_grad: bool = True) -> Any:
         tensor = plain(cls, data, requires_grad)
-        if is_marked(data):
-            mark(tensor, True)
+        number = device_number(data)
+        if number is not None:
+            mark(tensor, number)
         return tensor
 
     torch.nn.Parameter.__new__ = staticmethod(new)
@@ -392,14 +419,14 @@ def serve_other_ways() -> None:
             return load(f, map_location, *args, **kwargs)
         loaded = load(f, _CPU, *args, **kwargs)
         for tensor in tensors_in(loaded):  # the mark is saved with a tensor
-            mark(tensor, target.type == "cuda")
+            mark(tensor, _number(target))
         return loaded
 
     def from_dlpack_marked(ext_tensor: Any, **kwargs: object) -> torch.Tensor:
         if not is_marked(ext_tensor):
             return from_dlpack(ext_tensor, **kwargs)
         tensor = ext_tensor.detach()
-        mark(tensor, True)
+        mark(tensor, device_number(ext_tensor))
         return tensor
 
     module: Any = torch
@@ -421,9 +448,9 @@ def _old_type(name: str, dtype: torch.dtype) -> type:
 
         def __call__(cls, *args: object) -> torch.Tensor:
             if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
-                return torch.tensor(args[0], dtype=dtype, device=_CUDA)
+                return torch.tensor(args[0], dtype=dtype, device=_cuda_device())
             sizes = args[0] if len(args) == 1 and isinstance(args[0], torch.Size) else args or (0,)
-            return torch.empty(sizes, dtype=dtype, device=_CUDA)
+            return torch.empty(sizes, dtype=dtype, device=_cuda_device())
 
     return Meta(f"{name}Tensor", (), {"__module__": "torch.cuda", "dtype": dtype})
 
@@ -445,7 +472,7 @@ def install() -> None:
         run = self.run
 
         def run_with_mode() -> None:
-            del self.run  # breaks the reference cycle
+            self.__dict__.pop("run", None)  # breaks the reference cycle
             with HostCuda():
                 run()
 

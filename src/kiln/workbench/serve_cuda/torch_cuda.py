@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
 import types
@@ -55,16 +54,27 @@ def _serve_profiler(profile: Any) -> None:
 
 
 class _DeviceContext:
-    """`with torch.cuda.device(0):`; there is one device, so nothing changes."""
+    """`with torch.cuda.device(1):` makes a device this thread's; None changes nothing."""
 
     def __init__(self, device: object) -> None:
-        _number(device)
+        self.idx: int = _number(device)
+        self._before: list[int] = []
 
     def __enter__(self) -> None:
-        pass
+        self._before.append(served.current_number())
+        served.set_current(self.idx)
 
     def __exit__(self, *_: object) -> None:
-        pass
+        served.set_current(self._before.pop())
+
+
+class _DeviceOf(_DeviceContext):
+    """`with torch.cuda.device_of(x):` makes the device of a tensor this thread's."""
+
+    def __init__(self, obj: object) -> None:
+        from .marks import device_number
+
+        super().__init__(device_number(obj))
 
 
 def _number(device: object = None) -> int:
@@ -72,13 +82,13 @@ def _number(device: object = None) -> int:
     import torch
 
     if device is None:
-        return 0
+        return served.current_number()
     if isinstance(device, int):
         return served.check_number(device)
     named = torch.device(device)
     if named.type != "cuda":
         raise ValueError(f"Expected a cuda device, but got: {device}")
-    return served.check_number(named.index or 0)
+    return served.check_number(named.index)
 
 
 def _about_device(*names: str) -> Callable[..., Any]:
@@ -93,7 +103,11 @@ def _properties(device: object = None) -> served.Device:
 
 
 def _set_device(device: object) -> None:
-    _number(device)
+    served.set_current(_number(device))
+
+
+def _can_access_peer(device: object, peer_device: object) -> bool:
+    return _number(device) != _number(peer_device)
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -109,12 +123,27 @@ def _manual_seed(seed: int) -> None:
     generators.default_generator().manual_seed(int(seed))
 
 
+def _manual_seed_all(seed: int) -> None:
+    for number in range(served.count()):
+        generators.default_generator(number).manual_seed(int(seed))
+
+
 def _get_rng_state(device: object = "cuda") -> Any:
-    return generators.default_generator().get_state()
+    return generators.default_generator(_number(device)).get_state()
 
 
 def _set_rng_state(state: object, device: object = "cuda") -> None:
-    generators.default_generator().set_state(state)
+    generators.default_generator(_number(device)).set_state(state)
+
+
+class _DefaultGenerators:
+    """`torch.cuda.default_generators`: a generator for each device."""
+
+    def __len__(self) -> int:
+        return served.count()
+
+    def __getitem__(self, number: int) -> object:
+        return generators.default_generator(range(served.count())[number])
 
 
 _memory_info = _about_device("free_memory", "total_memory")
@@ -156,7 +185,6 @@ _OF_GRAPHS = ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capt
 
 def _functions() -> dict[str, Any]:
     """Return what `torch.cuda` has, by name."""
-    generator = generators.default_generator()
     arch = "sm_{0.major}{0.minor}".format
     return {
         **dict.fromkeys(_WITHOUT_EFFECT, _nothing),
@@ -166,16 +194,16 @@ def _functions() -> dict[str, Any]:
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "_is_in_bad_fork": lambda: False,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
+        "device_count": served.count,
+        "current_device": served.current_number,
         "set_device": _set_device,
         "device": _DeviceContext,
-        "device_of": lambda _: contextlib.nullcontext(),
+        "device_of": _DeviceOf,
         "get_device_name": _about_device("name"),
         "get_device_capability": _about_device("major", "minor"),
         "get_device_properties": _properties,
         "get_arch_list": lambda: [arch(served.current())],
-        "can_device_access_peer": lambda device, peer_device: False,
+        "can_device_access_peer": _can_access_peer,
         "is_bf16_supported": lambda *_, **__: True,
         "is_tf32_supported": lambda: True,
         "cudart": lambda: _Runtime,
@@ -184,12 +212,13 @@ def _functions() -> dict[str, Any]:
         "mem_get_info": _memory_info,
         "memory_stats": lambda device=None: {},
         "memory_summary": lambda *_, **__: "memory of the host",
-        **dict.fromkeys(("manual_seed", "manual_seed_all"), _manual_seed),
-        **dict.fromkeys(("seed", "seed_all"), generator.seed),
-        "initial_seed": generator.initial_seed,
+        "manual_seed": _manual_seed,
+        "manual_seed_all": _manual_seed_all,
+        **dict.fromkeys(("seed", "seed_all"), lambda: generators.default_generator().seed()),
+        "initial_seed": lambda: generators.default_generator().initial_seed(),
         "get_rng_state": _get_rng_state,
-        "get_rng_state_all": lambda: [_get_rng_state()],
+        "get_rng_state_all": lambda: [_get_rng_state(number) for number in range(served.count())],
         "set_rng_state": _set_rng_state,
-        "set_rng_state_all": lambda states: _set_rng_state(next(iter(states))),
-        "default_generators": (generator,),
+        "set_rng_state_all": lambda states: [_set_rng_state(*one) for one in zip(states, range(served.count()))][:0],
+        "default_generators": _DefaultGenerators(),
     }

@@ -49,12 +49,23 @@ def _is_float(type_: ir.Type) -> bool:
 
 @HANDLERS.calls(nvgpu.memory.AtomicRmw, "kind", "pointer", "value")
 def atomic_rmw(
-    x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    kind: str,
+    pointer: ir.Value,
+    value: ir.Value,
+    modifiers: str = "",
+    pauses: bool = True,
 ) -> ir.Value:
-    """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers."""
+    """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers.
+
+    `pauses`: other threads may run before it, if it is in a loop.
+    """
     if isinstance(value.type, ir.VectorType) and value_bytes(value.type) > 4:
         return _rmw_of_each(x, op, b, kind, pointer, value, modifiers)
-    x.let_others_run(op, b, "loop around an atomic operation")
+    if pauses:
+        x.let_others_run(op, b, "loop around an atomic operation")
     if kind == "add" and _is_float(value.type) and x.function.is_kernel:
         x.function.adds_floats |= not _is_shared(x, pointer)
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)

@@ -17,13 +17,14 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers, combined
 from ...lowering.memory import from_carrier, to_carrier
 from ..expand import OPEN_LOOP, Expander
-from . import arithmetic, copies, launch_control, matrices, mbarrier, memory, tcgen05, tma, warps
+from . import arithmetic, copies, launch_control, matrices, mbarrier, memory, multicast, tcgen05, tma, warps
 from .machine import Machine, Refused, resized
 
 HANDLERS = Handlers()
 _INSTRUCTIONS = combined(
     arithmetic.INSTRUCTIONS,
     memory.INSTRUCTIONS,
+    multicast.INSTRUCTIONS,
     copies.INSTRUCTIONS,
     mbarrier.INSTRUCTIONS,
     tma.INSTRUCTIONS,

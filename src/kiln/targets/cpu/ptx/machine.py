@@ -26,7 +26,17 @@ from ..runtime.record_access import block_of
 BITS = (
     {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128}
     | {f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)}
-    | {"bf16": 16, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32}
+    | {
+        "bf16": 16,
+        "f16x2": 32,
+        "bf16x2": 32,
+        "f32x2": 64,
+        "e4m3x2": 16,
+        "e5m2x2": 16,
+        "e4m3x4": 32,
+        "e5m2x4": 32,
+        "tf32": 32,
+    }
     | {"u16x2": 32, "s16x2": 32, "e2m1x2": 8, "e2m3x2": 16, "e3m2x2": 16, "ue5m3x2": 16, "ue8m0x2": 16, "s2f6x2": 16}
 )
 INTEGER = {"and": "andi", "or": "ori", "xor": "xori"}

@@ -25,18 +25,19 @@ WARP_MMA = jit.Part(_code("warp_mma", "warp_mmas"))
 PARTS = (*runtime.PARTS, LAUNCH, WAITING, ACCELERATOR, WGMMA, TCGEN05, WARP_MMA)
 
 
-def _variable(name: str, kind: Any) -> Any:
+def variable(name: str, kind: Any) -> Any:
+    """Return a variable of the launcher, of a type of ctypes."""
     return kind.from_address(jit.part_library(LAUNCH).addresses[name])
 
 
 def set_timeout(seconds: float) -> None:
     """Set the time limit of launches; 0 for none."""
-    _variable("kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
+    variable("kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
 
 
 def set_max_steps(count: int) -> None:
     """Set the step limit of launches; 0 for none."""
-    _variable("kiln_cpu_max_steps", ctypes.c_int64).value = count
+    variable("kiln_cpu_max_steps", ctypes.c_int64).value = count
 
 
 def set_seed(seed: int | None = None) -> None:
@@ -47,12 +48,12 @@ def set_seed(seed: int | None = None) -> None:
 
 def seed_variable() -> ctypes.c_int64:
     """Return the variable with the seed of the schedule."""
-    return _variable("kiln_cpu_schedule", ctypes.c_int64)
+    return variable("kiln_cpu_schedule", ctypes.c_int64)
 
 
 def set_sample(groups: int) -> None:
     """Let launches run only some groups of their grids, spread over them; 0: all."""
-    _variable("kiln_cpu_sample", ctypes.c_uint32).value = groups
+    variable("kiln_cpu_sample", ctypes.c_uint32).value = groups
 
 
 def set_workers(count: int | None = None) -> None:
@@ -63,4 +64,4 @@ def set_workers(count: int | None = None) -> None:
         count = int(settings.get("KILN_CPU_THREADS"))
     if not 1 <= count <= launches.MAX_WORKERS:
         raise DSLRuntimeError(f"{count} worker threads: expected 1 to {launches.MAX_WORKERS}")
-    _variable("kiln_cpu_workers", ctypes.c_int32).value = count
+    variable("kiln_cpu_workers", ctypes.c_int32).value = count

@@ -13,6 +13,7 @@ from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u
 from ...host.libc import memcpy, memset
 from .engine_table import BULK_QUEUE
 from .engines import BYTES, GROUP, give
+from .multicast import MOST_DEVICES, places_of
 from .records import BlockRecord, FrameHeader, Operation
 from .reductions import PACKED, REDUCED, TF32, TF32_FTZ, reduce_row
 from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
@@ -308,15 +309,22 @@ def store_box(operation: Ptr[Operation]) -> None:
         mask = mask_of(map)
         bits = bits_of(map)
         reduction = operation.reduction
-        if reduction == GATHERED:
-            act = lambda place, inside, at: store_row(map, bits, place, start, inside, at, mask, 0)
-            for_each_gathered_row(map, operation.coordinates, source, act)
-        else:
-            act = lambda place, inside, at: store_row(map, bits, place, start, inside, at, mask, reduction)
-            if map.im2col != 0:
-                for_each_pixel(map, operation.coordinates, operation.offsets, source, act)
+        copies = local(u64, MOST_DEVICES)
+        for number in range(places_of(map.base, copies)):
+            there = copies[number] - map.base
+            if reduction == GATHERED:
+                act = lambda place, inside, at, there=there: store_row(
+                    map, bits, place + there, start, inside, at, mask, 0
+                )
+                for_each_gathered_row(map, operation.coordinates, source, act)
             else:
-                for_each_row(map, operation.coordinates, source, act)
+                act = lambda place, inside, at, there=there: store_row(
+                    map, bits, place + there, start, inside, at, mask, reduction
+                )
+                if map.im2col != 0:
+                    for_each_pixel(map, operation.coordinates, operation.offsets, source, act)
+                else:
+                    for_each_row(map, operation.coordinates, source, act)
 
 
 # --- what kernels call -----------------------------------------------------------------------------------------------
