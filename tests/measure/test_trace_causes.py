@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kiln.measure.trace_causes import add_causes
 from kiln.measure.trace_format import Trace
 
@@ -72,6 +74,18 @@ def test_who_comes_last_to_a_barrier_opens_it():
     trace.add(tracks[0], "alone", 200, 210, kind="wait", barrier=2)
     add_causes(trace)
     assert edges_of(trace) == [("2", "0"), ("2", "1"), ("0", "1"), ("0", "2")]
+
+
+@pytest.mark.parametrize("recorded", [(0, 1), (0,)])
+def test_a_cluster_waits_for_the_last_of_its_ctas(recorded):
+    trace = Trace("k", grid=(4, 1, 1), cluster=(2, 1, 1))
+    for block in (*recorded, 2):
+        track = trace.track(block, 0)
+        for start in (0, 100):
+            trace.add(track, f"arrive {block}", start + 10 * block, kind="arrive", barrier="cluster")
+            trace.add(track, f"wait {block}", start + 20, start + 40, kind="wait", barrier="cluster")
+    add_causes(trace)
+    assert edges_of(trace) == ([("arrive 1", "wait 0")] * 2 if len(recorded) == 2 else [])
 
 
 def test_barriers_that_warps_come_to_differently_often_have_no_edges():

@@ -62,12 +62,25 @@ def engine_of(op: str) -> Engine | None:
     return kind.ENGINE or next(iter(kind.AWAITS), None)
 
 
+@functools.cache
+def commits(op: str) -> bool:
+    """Return whether an operation makes a group of those that were issued before."""
+    kind = DECLARED.get(op)
+    return kind is not None and bool(kind.COMMITS)
+
+
 def left_by(op: ir.Operation) -> int | None:
     """Return how many groups of operations may still be under way after a wait for groups; None for other operations."""
     kind = DECLARED.get(op.name)
     if kind is None or not kind.AWAITS:
         return None
     return op.attributes["count"].value if "count" in op.attributes else 0  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def meets_cluster(op: str) -> bool:
+    """Return whether an operation waits or arrives at the barrier of a cluster."""
+    kind = DECLARED.get(op)
+    return kind is not None and kind.ORDERS == "cluster"
 
 
 def mbarrier_of(op: ir.Operation) -> ir.Value | None:

@@ -202,6 +202,8 @@ def _args(site: Site, code: int, payload: Sequence[int]) -> dict[str, object]:
     args: dict[str, object] = {}
     if site.operand in ("mbarrier", "barrier"):
         args[site.operand] = code & (1 << OPERAND_BITS) - 1
+    elif site.operand == "cluster":
+        args["barrier"] = "cluster"
     elif site.operand and payload:
         args["payload" if site.phase != "end" else "payload at end"] = _number(site.operand, payload)
     if site.engine:

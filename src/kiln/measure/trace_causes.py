@@ -7,6 +7,7 @@ it has ended, which is when it was seen to be complete: it may have been complet
 from __future__ import annotations
 
 import bisect
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -111,21 +112,43 @@ def _mbarrier_arrivals(trace: Trace, events: Sequence[tuple[int, Event]]) -> Non
 
 
 def _barrier_arrivals(trace: Trace, events: Sequence[tuple[int, Event]]) -> None:
-    """Add an edge to each wait at a barrier of a CTA from the warp that came last.
+    """Add an edge to each wait at a barrier of a CTA, or of a cluster, from the warp that came last.
 
     Each warp comes to a barrier once before it opens, so that the warps' n-th arrivals belong together, if all have
-    as many.
+    as many. Where a warp arrives and waits apart, its arrivals count.
     """
-    arrivals: dict[tuple[int, object], dict[int, list[tuple[float, int]]]] = {}
+    warps: dict[tuple[object, object], dict[int, list[int]]] = {}
     for index, event in events:
         if event.kind in ("arrive", "wait") and "barrier" in event.args:
-            key = trace.tracks[event.track].block, event.args["barrier"]
-            arrivals.setdefault(key, {}).setdefault(event.track, []).append((event.begin, index))
-    for by_track in arrivals.values():
-        if len({len(those) for those in by_track.values()}) > 1:
+            barrier = event.args["barrier"]
+            block = trace.tracks[event.track].block
+            where = _cluster(trace, block) if barrier == "cluster" else block
+            warps.setdefault((where, barrier), {}).setdefault(event.track, []).append(index)
+    for (_, barrier), by_track in warps.items():
+        blocks = {trace.tracks[track].block for track in by_track}
+        if barrier == "cluster" and len(blocks) < math.prod(trace.cluster):
+            continue  # the last one may be in a CTA that was not recorded
+        kinds = {track: _in_order(trace, those) for track, those in by_track.items()}
+        arrivals = [arrive or wait for arrive, wait in kinds.values()]
+        if len({len(those) for those in arrivals}) > 1:
             continue
-        for together in zip(*map(sorted, by_track.values()), strict=True):
-            _, last = max(together)
-            for _, index in together:
-                if index != last and trace.events[index].kind == "wait":
-                    trace.link(last, index)
+        waits = {track: wait for track, (_, wait) in kinds.items()}
+        for number, together in enumerate(zip(*arrivals, strict=True)):
+            last = max(together, key=lambda index: trace.events[index].begin)
+            for track, those in waits.items():
+                if number < len(those) and trace.events[last].track != track:
+                    trace.link(last, those[number])
+
+
+def _cluster(trace: Trace, block: int) -> tuple[int, ...]:
+    """Return the place of a CTA's cluster in the grid."""
+    x, y, _ = trace.grid
+    place = (block % x, block // x % y, block // (x * y))
+    return tuple(index // extent for index, extent in zip(place, trace.cluster, strict=True))
+
+
+def _in_order(trace: Trace, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the arrivals among events of a warp, and the waits, both in order."""
+    ordered = sorted(indices, key=lambda index: trace.events[index].begin)
+    arrivals = [index for index in ordered if trace.events[index].kind == "arrive"]
+    return arrivals, [index for index in ordered if trace.events[index].kind == "wait"]

@@ -117,6 +117,38 @@ def test_shared_memory_for_marks_takes_no_cta_from_an_sm():
     assert "st.global.v2.b32" in launch.artifacts["ptx"]
 
 
+@cute.kernel
+def _copies(x: cute.Tensor, smem_bytes: kiln.Constexpr[int]):
+    thread, _, _ = cute.arch.thread_idx()
+    pointer = cute.arch.alloc_smem(kiln.Float32, smem_bytes // 4, 128)
+    buffer = cute.make_tensor(pointer, cute.make_layout((smem_bytes // 16, 4), stride=(4, 1)))
+    rows = cute.make_tensor(x.iterator, cute.make_layout((smem_bytes // 16, 4), stride=(4, 1)))
+    atom = cute.make_copy_atom(cute.nvgpu.cpasync.CopyG2SOp(), kiln.Float32, num_bits_per_copy=128)
+    for first in kiln.range_constexpr(3):
+        for row in kiln.range_constexpr(2):
+            at = thread + 64 * row
+            cute.copy(atom, rows[at, None], buffer[at, None])
+        cute.arch.cp_async_commit_group()
+        if kiln.const_expr(first == 2):
+            cute.arch.cp_async_wait_group(0)
+    x[thread] = buffer[thread, 0]
+
+
+@cute.jit
+def copies(x: cute.Tensor, smem_bytes: kiln.Constexpr[int]):
+    _copies(x, smem_bytes).launch(grid=1, block=64)
+
+
+def test_operations_of_a_group_are_one_event():
+    _, kernel = compiled(copies, np.zeros(2048, np.float32), 8192, level="all")
+    begins = [site for site in kernel.sites if site.phase == "begin" and site.kind in ("issue", "wait")]
+    assert [(site.name, site.count, site.left) for site in begins] == [
+        *[("cute_nvgpu.cp_async", 2, None)] * 3,
+        ("cute_nvgpu.cp_async_wait", 1, 0),
+    ]
+    assert {site.engine for site in begins} == {"cp.async"}
+
+
 @pytest.mark.parametrize("level", ["waits", "all"])
 def test_wgmmas_stay_asynchronous_between_marks(level, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))

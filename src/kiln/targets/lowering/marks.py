@@ -133,8 +133,8 @@ class _Marks:
                 group = None
                 self._number_mark(mark)
             elif (kind := moments.kind_of(op.name)) not in self.kinds or not self._has_room():
-                if group is not None:
-                    group.since += 1
+                if group is not None:  # what is committed apart is complete apart
+                    group.since = _FAR if moments.commits(op.name) else group.since + 1
             elif group is not None and group.takes(op, kind):
                 group.last = op
                 group.count += 1
@@ -207,6 +207,8 @@ def _after(op: ir.Operation) -> ir.InsertionPoint:
 
 def _operand(op: ir.Operation, at: ir.Operation) -> tuple[str, tuple[ir.Value, ...]]:
     """Return what an entry says of an operation besides its site, and the value, if there is one before `at`."""
+    if moments.meets_cluster(op.name):
+        return "cluster", ()
     mbarrier = moments.mbarrier_of(op)
     value = mbarrier if mbarrier is not None else moments.barrier_of(op)
     if value is None or (at != op and not _is_outside(value, at)):
