@@ -114,11 +114,10 @@ def _shown(trace: Trace) -> None:
 
 BEHIND = {
     "nothing": "",
-    "load": "@p ld.volatile.{space}.b32 u, [$0]; @p st.{space}.b32 [$0], u;",
-    "load of shared": "mov.b32 u, 1024; ld.volatile.shared.b32 u, [u]; @p st.{space}.b32 [$0], u;",
-    "store": "@p st.{space}.b32 [$0], $2;",
-    "membar": "membar.cta;",
-    "default": trace_ops.BEHIND_BARRIER,
+    "a load": "@p ld.volatile.{space}.b32 u, [$0]; @p st.{space}.b32 [$0], u;",
+    "a load of all lanes": "mov.b32 u, 1024; ld.volatile.shared.b32 u, [u]; @p st.{space}.b32 [$0], u;",
+    "a fence": "membar.cta;",
+    "a store": trace_ops.BEHIND_BARRIER,
 }
 LATE = 20_000
 

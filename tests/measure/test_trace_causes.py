@@ -88,6 +88,18 @@ def test_a_cluster_waits_for_the_last_of_its_ctas(recorded):
     assert edges_of(trace) == ([("arrive 1", "wait 0")] * 2 if len(recorded) == 2 else [])
 
 
+def test_warps_are_called_by_what_they_do():
+    trace = Trace("k")
+    kinds = (("issue", "bulk load"), ("wait", "wgmma"), ("wait", "bulk store"), ("arrive", ""))
+    for warp, (kind, engine) in enumerate(kinds):
+        trace.add(trace.track(0, warp), "x", 0, 1, kind=kind, **({"engine": engine} if engine else {}))
+    both = trace.track(0, 4)
+    for name, engine in (("wgmma", "wgmma"), ("tma_load", "bulk load")):
+        trace.add(both, name, 0, 1, kind="issue", engine=engine)
+    add_causes(trace)
+    assert [track.role for track in trace.tracks[:5]] == ["producer", "consumer", "epilogue", "", ""]
+
+
 def test_barriers_that_warps_come_to_differently_often_have_no_edges():
     trace = Trace("k")
     for warp, times in ((0, 2), (1, 1)):

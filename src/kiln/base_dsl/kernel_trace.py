@@ -123,7 +123,7 @@ class Request:
     """The most entries of a warp; more are counted, not kept."""
     lane: int | None = None
     """The lane of each warp that makes entries. None: the one that the hardware elects."""
-    shared_bytes: int = 4096
+    shared_bytes: int = 2048
     """The most bytes of shared memory for a warp's entries."""
     kernels: list[TracedKernel] = dataclasses.field(default_factory=list)
     number: int = 0

@@ -51,7 +51,7 @@ class KernelTrace(Request):
         blocks: range | tuple[int, ...] = range(8),
         marks: int = 4096,
         lane: int | None = None,
-        shared_bytes: int = 4096,
+        shared_bytes: int = 2048,
     ) -> None:
         super().__init__(level, tuple(blocks), marks, lane, shared_bytes)
         self.on_host: bool = get_target().on_host

@@ -7,9 +7,12 @@ it has ended, which is when it was seen to be complete: it may have been complet
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
+
+from ..hardware.engines import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, TCGEN05, WGMMA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +32,29 @@ def add_causes(trace: Trace) -> None:
         _add_work(trace, issue, wait)
     _mbarrier_arrivals(trace, recorded)
     _barrier_arrivals(trace, recorded)
+    _add_roles(trace, recorded)
+
+
+_DOES = {
+    **dict.fromkeys((BULK_LOAD.name, COPY.name), "load"),
+    **dict.fromkeys((WGMMA.name, TCGEN05.name), "mma"),
+    **dict.fromkeys((BULK_STORE.name, BULK_SOURCE.name), "store"),
+}
+"""What a warp does that issues to an engine, or waits for it."""
+
+
+def _add_roles(trace: Trace, events: Sequence[tuple[int, Event]]) -> None:
+    """Name warps whose work is of one kind, as those of kernels are whose warps have roles."""
+    does: dict[int, set[str]] = defaultdict(set)
+    for _, event in events:
+        does[event.track].add("mma" if event.kind == "compute" else _DOES.get(str(event.args.get("engine")), ""))
+    for number, kinds in does.items():
+        if "mma" in kinds:
+            role = "" if "load" in kinds else "consumer"
+        else:
+            role = {"load": "producer", "store": "epilogue"}.get("".join(kinds - {""}), "")
+        if not trace.tracks[number].role:
+            trace.tracks[number] = dataclasses.replace(trace.tracks[number], role=role)
 
 
 def _groups(trace: Trace, events: Sequence[tuple[int, Event]]) -> list[tuple[int, int]]:
