@@ -742,9 +742,10 @@ def test_inline_ptx_may_need_a_newer_version():
 
     @cute.kernel
     def kernel(x: cute.Tensor):
-        x[0] = arch.inline_ptx(
+        pair = arch.inline_ptx(
             "cvt.rn.bf16x2.e4m3x2 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[Int16(0x3838)]
         )
+        x[0] = Float32(pair)
 
     ptx = compile_for(launcher(kernel), floats(4), arch="sm_100a", options="--keep-ptx").__ptx__
     assert ".version 9.2" in ptx
