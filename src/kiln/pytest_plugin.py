@@ -1,5 +1,7 @@
 """A pytest plugin: `--kiln-sanitize` runs every test's kernels under the sanitizer; a finding fails the test.
 
+Findings that are warnings elsewhere fail it, too, if they are of the kinds race and sync.
+
 It is loaded by `-p kiln.pytest_plugin`, or by itself if Kiln is installed.
 """
 
@@ -11,6 +13,11 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from .sanitize import Session
+
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+"""The session of a test."""
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -37,8 +44,19 @@ def _kiln_sanitize(request: Any) -> Iterator[None]:
         return
     from . import sanitize
 
-    with sanitize.Session(kinds or "default"):
+    with sanitize.Session(kinds or "default") as session:
+        request.node.stash[_SESSION] = session
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that passed, for the first warning of a kind that fails a run."""
+    yield
+    session = item.stash.get(_SESSION, None)
+    failure = None if session is None else session.failure()
+    if failure is not None:
+        raise failure
 
 
 @pytest.hookimpl(tryfirst=True)

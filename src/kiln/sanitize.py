@@ -105,6 +105,20 @@ class Session(Report):
     def schedules(self) -> int:
         return self._request.schedules
 
+    @property
+    def warnings(self) -> sanitizing.Findings:
+        """Findings that do not raise, such as a missing fence that ptxas adds."""
+        return self._request.warnings
+
+    def failure(self) -> SanitizerError | None:
+        """Return the first of the warnings that fail a run or a test, those of races and synchronization, as an error."""
+        first = next((each for each in self.warnings if each.kind in sanitizing.FAILING), None)
+        if first is None:
+            return None
+        return SanitizerError(
+            first.message, [first], hint=first.hint, span=first.span, notes=first.notes, page=first.page
+        )
+
     def __enter__(self) -> Session:
         self._run.__enter__()
         return self

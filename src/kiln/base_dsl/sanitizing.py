@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from .._support import fork_safe
 from . import settings
@@ -54,13 +54,19 @@ class SanitizerError(DSLUserCodeError):
         return "\n\n".join([*map(str, self.findings), *more])
 
 
+Findings: TypeAlias = "list[Any]"
+"""Findings, whose class a target has."""
+
+
 class Request:
     """One use of the sanitizer: the kinds to look for, whether to raise, and what was found."""
 
     def __init__(self, kinds: tuple[str, ...], raises: bool) -> None:
         self.kinds = kinds
         self.raises = raises
-        self.findings: list[Any] = []
+        self.findings: Findings = []
+        self.warnings: Findings = []
+        """Findings that do not raise: public programs have such, and GPUs tolerate them."""
         self.schedules = 0
         """The most schedules under which a launch ran."""
         self.accesses: list[Any] = []
@@ -77,16 +83,20 @@ _requests = _Requests()
 _environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
 open_requests: fork_safe.Count = fork_safe.Count()
 """How many threads have a request: without any, a call looks at nothing but the environment."""
-collected: list[Any] = []
+collected: Findings = []
 """All findings of this process, in order."""
+
+
+FAILING = ("race", "sync")
+"""Kinds of findings that fail a run, or a test, even as warnings."""
 
 
 class Unasked:
     """What was found by the request of the environment, not in a session that the program opened itself."""
 
     def __init__(self) -> None:
-        self.errors: list[Any] = []
-        self.warnings: list[Any] = []
+        self.errors: Findings = []
+        self.warnings: Findings = []
         self.faults = 0
         """Calls that ended with a fault that is no finding, such as an access to memory that is not there."""
 

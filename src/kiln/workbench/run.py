@@ -85,8 +85,6 @@ def _on_devices(count: int, program: list[str]) -> int:
 
 _ended_with: list[str] = []
 """The class of the exception that ended the program."""
-_FAILING = ("race", "sync")
-"""Kinds of findings that fail a run even as warnings."""
 
 
 def _distinct(findings: Sequence[Any]) -> list[Any]:
@@ -100,7 +98,9 @@ def _fails() -> bool:
     if sanitizing is None:
         return False
     unasked = sanitizing.unasked
-    return bool(unasked.faults or unasked.errors) or any(warning.kind in _FAILING for warning in unasked.warnings)
+    return bool(unasked.faults or unasked.errors) or any(
+        warning.kind in sanitizing.FAILING for warning in unasked.warnings
+    )
 
 
 def _report_findings(process: int) -> None:

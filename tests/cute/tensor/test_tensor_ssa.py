@@ -223,6 +223,28 @@ def test_choices_and_constants():
     assert run(lambda x: cute.full((3,), x[1], kiln.Float32), a, out=np.zeros_like(a)).tolist() == [2, 2, 2]
 
 
+def test_where_of_numbers():
+    @cute.kernel
+    def choose(x: cute.Tensor):
+        i = cute.arch.thread_idx()[0]
+        v = x[i]
+        x[i] = (
+            cute.where(v < 0.0, 0.0, v)
+            + cute.where(i > 2, 1, kiln.Int32(2)).to(kiln.Float32)
+            + cute.where(True, 0.5, 2)
+        )
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        choose(x).launch(grid=1, block=8)
+
+    x = np.arange(-4, 4).astype(np.float32)
+    expected = np.where(x < 0, 0, x) + np.where(np.arange(8) > 2, 1, 2) + 0.5
+    with kiln.target("cpu"):
+        main(x)
+    np.testing.assert_array_equal(x, expected)
+
+
 def test_any_and_all():
     out = np.zeros(4, np.bool_)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,8 @@ LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
 def test_templates_become_the_kernel_that_was_named(kind: str) -> None:
     files = new.contents("tall_sum", kind)
     for name, text in files.items():
-        ast.parse(text)
+        if name.endswith(".py"):
+            ast.parse(text)
         assert "my_kernel" not in text, name
         assert "MyKernel" not in text, name
     assert "def tall_sum(" in files["kernel.py"]
@@ -29,6 +32,39 @@ def test_templates_become_the_kernel_that_was_named(kind: str) -> None:
         for name, text in files.items()
         if name.startswith("scripts/")
     )
+
+
+def test_editors_find_the_lines_of_messages() -> None:
+    tasks = json.loads(new.contents("tall_sum", "empty")[".vscode/tasks.json"])["tasks"]
+    assert {task["command"] for task in tasks} == {"kiln"} and ["run", "--sanitize", "${file}"] in [
+        task["args"] for task in tasks
+    ]
+    pattern = tasks[0]["problemMatcher"]["pattern"]
+    fields = [pattern[name] for name in ("file", "line", "severity", "message")]
+    for line, expected in {
+        "kiln.cute.layout.leaf.LayoutError: /a b/k.py:9: error: it has 3 parts": (
+            "/a b/k.py",
+            "9",
+            "error",
+            "it has 3 parts",
+        ),
+        "k.py:10: race in kernel k: thread 1 writes": ("k.py", "10", None, "race in kernel k: thread 1 writes"),
+        "SanitizerError: k.py:11: race in kernel k": ("k.py", "11", None, "race in kernel k"),
+        "/x/k.py:11: DSLWarning: memory in kernel k": ("/x/k.py", "11", None, "DSLWarning: memory in kernel k"),
+        "k.py:12: note: written here by thread 0": ("k.py", "12", "note", "written here by thread 0"),
+    }.items():
+        match = re.match(pattern["regexp"], line)
+        assert match is not None and match.group(*fields) == expected
+    for line in ('  File "/x/k.py", line 3, in k', "    x[i] = y[i]", "help: write x[i]"):
+        assert re.match(pattern["regexp"], line) is None
+
+
+def test_the_workflow_tests_without_a_gpu() -> None:
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load(new.contents("tall_sum", "empty", "numpy")[".github/workflows/kernels.yml"])
+    (steps,) = (job["steps"] for job in workflow["jobs"].values())
+    assert steps[-1] == {"run": "pytest --kiln-sanitize", "env": {"KILN_TARGET": "cpu"}}
+    assert "numpy" in steps[-2]["run"]
 
 
 @pytest.mark.parametrize("kind", new.KINDS)
@@ -78,7 +114,8 @@ def test_packages_are_names_in_the_current_folder(package: str, tmp_path: Path, 
 def test_every_name_of_python_gives_python(name: str) -> None:
     for kind in new.KINDS:
         for file, text in new.contents(name, kind).items():
-            compile(text, file, "exec")
+            if file.endswith(".py"):
+                compile(text, file, "exec")
 
 
 def test_links_are_not_followed(tmp_path: Path, monkeypatch, capsys) -> None:

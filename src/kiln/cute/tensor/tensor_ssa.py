@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
-from ...base_dsl.numeric import emit, host
+from ...base_dsl.numeric import emit, host, operators
 from ...base_dsl.numeric.array_rules import active_rules
 from ...base_dsl.numeric.dunders import both_ways, one_way
 from ...base_dsl.numeric.meta import INTEGERS
@@ -783,19 +783,32 @@ def empty_like(a: object, dtype: object = None, *, loc: object = None, ip: objec
     return full_like(a, 0, dtype)
 
 
-def where(cond: TensorSSA, x: VectorOperand, y: VectorOperand, *, loc: object = None, ip: object = None) -> TensorSSA:
-    """Return the elements of `x` where a condition holds, and those of `y` elsewhere.
+@overload
+def where(
+    cond: TensorSSA, x: VectorOperand, y: VectorOperand, *, loc: object = None, ip: object = None
+) -> TensorSSA: ...
+@overload
+def where(
+    cond: bool | Numeric, x: float | Numeric, y: float | Numeric, *, loc: object = None, ip: object = None
+) -> Number: ...
+def where(cond: object, x: object, y: object, *, loc: object = None, ip: object = None) -> object:
+    """Return the elements of `x` where a condition holds, and those of `y` elsewhere; of numbers one of the two.
 
     Args:
-        cond: a `TensorSSA` of Booleans.
+        cond: a `TensorSSA` of Booleans, or a number that is tested: then `x` and `y` are numbers, and both are computed.
         x: a `TensorSSA`, or a number for all elements.
         y: a `TensorSSA`, or a number for all elements. Shapes broadcast.
     """
     if not isinstance(cond, TensorSSA):
-        raise type_error(
-            f"where() takes a vector of Booleans as its condition, got {type(cond).__name__}",
-            "for one condition write x if c else y",
-        )
+        if any(isinstance(each, TensorSSA) for each in (x, y)):
+            raise type_error(
+                f"where() takes a vector of Booleans as its condition, got {type(cond).__name__}",
+                "for one condition write x if c else y",
+            )
+        if not all(isinstance(each, (bool, int, float, Numeric)) for each in (cond, x, y)):
+            kinds = ", ".join(type(each).__name__ for each in (cond, x, y))
+            raise type_error(f"where() got {kinds}", "it takes three numbers, or a vector of Booleans and its choices")
+        return operators.select(cond, x, y)
     if cond.dtype is not Boolean:
         raise type_error(f"where() takes Booleans, and the condition has {cond.dtype.__name__} elements")
     if isinstance(x, TensorSSA):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -51,6 +52,54 @@ from kiln.workbench.main import main
 
 sys.exit(main(["bench", str(Path(__file__).with_name("kernel.py")), *sys.argv[1:]]))
 '''
+
+_WORKFLOW = """# Tests the kernels without a GPU. GitHub reads workflows from .github/workflows at the root of a repository.
+name: kernels
+on: [push, pull_request]
+jobs:
+  test:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
+      - run: pip install kiln-dsl pytest {arrays}
+      - run: pytest --kiln-sanitize
+        env:
+          KILN_TARGET: cpu
+"""
+
+MESSAGE = r"^(?:[\w.]*(?:Error|Warning): )?([^\s:][^:]*\.py):(\d+): (?:(error|warning|note): )?(.*)$"
+"""A line of an error, a warning or a finding: file, line, severity if it is said, message."""
+
+
+def _tasks() -> str:
+    """Return tasks of VS Code, which show errors and findings at their lines."""
+    matcher = {
+        "owner": "kiln",
+        "fileLocation": ["autoDetect", "${workspaceFolder}"],
+        "severity": "error",
+        "pattern": {"regexp": MESSAGE, "file": 1, "line": 2, "severity": 3, "message": 4},
+    }
+
+    def task(label: str, words: list[str], group: str) -> dict[str, object]:
+        return {
+            "label": label,
+            "type": "process",
+            "command": "kiln",
+            "args": words,
+            "group": group,
+            "problemMatcher": matcher,
+        }
+
+    tasks = [
+        task("kiln: run this file on the CPU", ["run", "--target", "cpu", "${file}"], "none"),
+        task("kiln: look for races in this file", ["run", "--sanitize", "${file}"], "test"),
+        task("kiln: verify this kernel", ["verify", "${file}", "--quick"], "test"),
+    ]
+    return json.dumps({"version": "2.0.0", "tasks": tasks}, indent=2) + "\n"
+
 
 _SCRIPT = """import sys
 
@@ -121,6 +170,8 @@ def contents(name: str, kind: str, arrays: str = "torch") -> dict[str, str]:
         "bench_kernel.py": renamed(_BENCH),
         "scripts/verify_kernel.py": _SCRIPT.format(verb="verify"),
         "scripts/benchmark_kernel.py": _SCRIPT.format(verb="bench"),
+        ".vscode/tasks.json": _tasks(),
+        ".github/workflows/kernels.yml": _WORKFLOW.format(arrays=arrays),
     }
 
 

@@ -205,6 +205,44 @@ def test_pytest(child, program: Path) -> None:
     assert kinds.returncode == 0 and "kiln: kernels ran under up to 4 schedules" in kinds.stdout
 
 
+UNWAITED = """
+import kiln
+import numpy as np
+from kiln import Float32, cute
+from kiln.cute import arch
+from kiln.cute.nvgpu import cpasync
+
+
+@cute.kernel
+def stores(x: cute.Tensor):
+    shared = cute.make_tensor(arch.alloc_smem(Float32, 128, 128), cute.make_layout(128))
+    t = arch.thread_idx()[0]
+    for i in range(4):
+        shared[4 * t + i] = 1.0
+    arch.fence_view_async_shared()
+    arch.sync_threads()
+    if t == 0:
+        cute.copy(cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32), shared, x)
+        arch.cp_async_bulk_commit_group()  # nobody waits for it
+
+
+@cute.jit
+def run(x: cute.Tensor):
+    stores(cute.make_tensor(x.iterator, cute.make_layout(128))).launch(grid=1, block=32)
+
+
+def test_stores():
+    run(np.zeros(128, np.float32))
+"""
+
+
+def test_pytest_fails_for_warnings_of_races_and_synchronization(child, tmp_path: Path) -> None:
+    (tmp_path / "test_stores.py").write_text(UNWAITED)
+    words = ("-m", "pytest", "-q", "-p", "kiln.pytest_plugin", "--kiln-sanitize", "test_stores.py")
+    done = child(*words, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    assert done.returncode == 1 and "1 failed" in done.stdout and "SanitizerError" in done.stdout, done.stdout
+
+
 def test_the_option_takes_its_value_after_an_equals_sign() -> None:
     assert split(["--sanitize", "p.py"]) == (["--sanitize"], ["p.py"])
     assert split(["--sanitize=race", "p.py", "-x"]) == (["--sanitize=race"], ["p.py", "-x"])

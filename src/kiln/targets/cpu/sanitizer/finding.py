@@ -150,14 +150,15 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
             records = [detector.findings[i] for i in range(detector.findings_count)]
             findings = [_words(record, sanitizer) for record in records]
             findings = _once(findings, [bool(record.modes) for record in records])
-        unasked = not sanitizer.plain and sanitizing.request() is None
+        request = sanitizing.request()
+        unasked = not sanitizer.plain and request is None
         for warning in [finding for finding in findings if _is_mild(finding, sanitizer)]:
             findings.remove(warning)
             sanitizer.outside |= warning.rule in _OUTSIDE
             if not sanitizer.silent:
                 warning.warn(sanitizing.OFF if sanitizer.plain else "")
-            if unasked:
-                sanitizing.unasked.warnings.append(warning)
+            if not sanitizer.plain:
+                (request or sanitizing.unasked).warnings.append(warning)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             findings.append(_deadlock(failure))
         if isinstance(failure, TensorMemoryFault):
