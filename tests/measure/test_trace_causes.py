@@ -46,6 +46,21 @@ def test_copies_are_complete_when_a_wait_at_their_mbarrier_has_ended():
     assert (trace.events[edge.source].kind, edge.target) == ("work", 3)
 
 
+def test_operations_that_are_committed_to_an_mbarrier_end_with_a_wait_there():
+    trace = Trace("k")
+    mma, epilogue = trace.track(0, 0), trace.track(0, 4)
+    for begin in (0, 10):
+        trace.add(mma, "tcgen05_mma", begin, begin + 5, kind="issue", engine="tcgen05.mma")
+    trace.add(mma, "tcgen05_commit", 16, kind="arrive", engine="tcgen05.mma", mbarrier=64)
+    trace.add(mma, "tcgen05_mma", 20, 25, kind="issue", engine="tcgen05.mma")
+    trace.add(mma, "cp_async", 30, 35, kind="issue", engine="cp.async")
+    trace.add(mma, "cp_async_wait", 36, 50, kind="wait", engine="cp.async", left=0)
+    trace.add(epilogue, "mbarrier_wait", 2, 90, kind="wait", mbarrier=64)
+    add_causes(trace)
+    assert works_of(trace) == [("tcgen05.mma", 0, 90), ("tcgen05.mma", 10, 90), ("cp.async", 30, 50)]
+    assert trace.tracks[mma].role == ""
+
+
 def test_the_last_arrival_of_another_warp_ends_a_wait():
     trace = Trace("k")
     waiting, one, two = (trace.track(0, warp) for warp in range(3))

@@ -55,11 +55,11 @@ def opens_late(op: str) -> bool:
 
 @functools.cache
 def engine_of(op: str) -> Engine | None:
-    """Return the engine that carries an operation out, or the one that it waits for."""
+    """Return the engine that carries an operation out, that it waits for, or whose operations it commits."""
     kind = DECLARED.get(op)
     if kind is None:
         return None
-    return kind.ENGINE or next(iter(kind.AWAITS), None)
+    return kind.ENGINE or next(iter((*kind.AWAITS, *kind.COMMITS)), None)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..hardware.engines import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, TCGEN05, WGMMA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from .trace_format import Event, Trace
 
@@ -27,7 +27,8 @@ _WARPS = 4
 def add_causes(trace: Trace) -> None:
     """Add the work of engines to a trace of warps, and edges to the waits that ended by it, or by an arrival."""
     recorded = list(enumerate(trace.events))
-    works = _groups(trace, recorded) + _by_mbarriers(trace, recorded)
+    works = _by_commits(trace, recorded)
+    works += _groups(trace, recorded, {issue for issue, _ in works}) + _by_mbarriers(trace, recorded)
     for issue, wait in works:
         _add_work(trace, issue, wait)
     _mbarrier_arrivals(trace, recorded)
@@ -57,13 +58,30 @@ def _add_roles(trace: Trace, events: Sequence[tuple[int, Event]]) -> None:
             trace.tracks[number] = dataclasses.replace(trace.tracks[number], role=role)
 
 
-def _groups(trace: Trace, events: Sequence[tuple[int, Event]]) -> list[tuple[int, int]]:
+def _by_commits(trace: Trace, events: Sequence[tuple[int, Event]]) -> list[tuple[int, int]]:
+    """Return issues whose completion arrives at an mbarrier, with the first waits there that ended after that."""
+    waits = _at(trace, events, "mbarrier", ("wait",))
+    works: list[tuple[int, int]] = []
+    pending: dict[tuple[int, object], list[int]] = defaultdict(list)
+    for index, event in sorted(events, key=lambda one: (one[1].begin, one[1].end)):
+        engine = event.args.get("engine")
+        if event.kind == "issue" and engine and "mbarrier" not in event.args:
+            pending[event.track, engine].append(index)
+        elif event.kind == "arrive" and engine and "mbarrier" in event.args:
+            those = waits[trace.tracks[event.track].block, event.args["mbarrier"]]
+            after = bisect.bisect_left(those, (event.end, -1))
+            issued = pending.pop((event.track, engine), [])
+            works += [(issue, those[after][1]) for issue in issued if after < len(those)]
+    return works
+
+
+def _groups(trace: Trace, events: Sequence[tuple[int, Event]], others: Collection[int]) -> list[tuple[int, int]]:
     """Return issues with the waits for groups of operations that saw them complete: groups complete in order."""
     works: list[tuple[int, int]] = []
     pending: dict[tuple[int, object], list[int]] = defaultdict(list)
     for index, event in sorted(events, key=lambda one: (one[1].end, one[1].begin)):
         queue = pending[event.track, event.args.get("engine")]
-        if event.kind == "issue" and "mbarrier" not in event.args:
+        if event.kind == "issue" and "mbarrier" not in event.args and index not in others:
             queue.append(index)
         left = event.args.get("left")
         if event.kind == "wait" and isinstance(left, int):
