@@ -1,4 +1,7 @@
-"""A pytest plugin: `--kiln-sanitize` runs every test's kernels under the sanitizer; a finding fails the test.
+"""A pytest plugin: the sanitizer for all tests, and predicted times.
+
+`--kiln-sanitize` runs every test's kernels under the sanitizer; a finding fails the test. The fixture `predicted` predicts
+how long a kernel takes on a GPU, and knows what it took before (`--kiln-baselines=write`).
 
 Findings that are warnings elsewhere fail it, too, if they are of the kinds race and sync.
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .sanitize import Session
+    from .workbench.predicted_time import Predictor, TestPredictor
 
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 """The session of a test."""
@@ -34,6 +38,35 @@ def pytest_addoption(parser: Any) -> None:
         metavar="KINDS",
         help="what --kiln-sanitize looks for: a comma list of race, memory, sync, numeric (default: the first three)",
     )
+
+    group.addoption(
+        "--kiln-baselines",
+        choices=("read", "write"),
+        default="read",
+        help="write: what the fixture `predicted` predicts is what later runs are compared with (predicted.json)",
+    )
+
+
+@pytest.fixture(scope="session")
+def _kiln_predictor() -> Iterator[Predictor]:
+    from .workbench.predicted_time import Predictor
+
+    predictor = Predictor()
+    yield predictor
+    predictor.close()
+
+
+@pytest.fixture
+def predicted(request: pytest.FixtureRequest, _kiln_predictor: Predictor) -> TestPredictor:
+    """Predict the time of a kernel without a GPU: `predicted(case, problem).us`, and `.baseline` of the same test.
+
+    A Case is given as its file, or as a function without arguments that launches it.
+    """
+    from .workbench.predicted_time import FILE, Baselines, TestPredictor
+
+    write = request.config.getoption("--kiln-baselines") == "write"
+    test = f"{request.path.name}::{request.node.name}"
+    return TestPredictor(_kiln_predictor, Baselines(request.path.with_name(FILE), write), test)
 
 
 @pytest.fixture(autouse=True)
