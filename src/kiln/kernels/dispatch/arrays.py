@@ -311,9 +311,14 @@ def _numpy_reshaped(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return view
 
 
+def viewed(x: Array, dtype: object) -> Array:
+    """Return a view of the same bytes as elements of another type of the same size, the framework's."""
+    return _view(_library(x).Tensor.view if is_torch(x) else _library(x).ndarray.view, x, dtype)
+
+
 def bits(x: Array) -> Array:
     """Return a view of an array of elements of 8 bits as bytes."""
-    return _view(_library(x).Tensor.view if is_torch(x) else _library(x).ndarray.view, x, _library(x).uint8)
+    return viewed(x, _library(x).uint8)
 
 
 def slices(x: Array) -> list[Array]:

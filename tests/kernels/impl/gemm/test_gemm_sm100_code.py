@@ -37,11 +37,12 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "tf32": (F32, dataclasses.replace(PAIR, tile_shape_mnk=(256, 256, 32), ab_stages=5), {"precision": "tf32"}),
     "bf16, two results, rows": (BF16, dataclasses.replace(PAIR, ab_stages=4), {"two": True}),
     "f16, two accumulators, everything": (F16, dataclasses.replace(TWO, dynamic=True), {"c": F16, "bias": F32, "activation": "silu"}),
-    "mxfp8, pair": (E4M3, dataclasses.replace(FP8, acc_stages=1, ab_stages=4), {"scales": True}),
-    "mxfp8, one CTA": (E4M3, dataclasses.replace(ONE, tile_shape_mnk=(128, 128, 128), dynamic=True), {"scales": True}),
+    "mxfp8, pair": (E4M3, dataclasses.replace(FP8, acc_stages=1, ab_stages=4), {"scales": ml_dtypes.float8_e8m0fnu}),
+    "mxfp8, one CTA": (E4M3, dataclasses.replace(ONE, tile_shape_mnk=(128, 128, 128), dynamic=True), {"scales": ml_dtypes.float8_e8m0fnu}),
+    "nvfp4, pair": (np.uint8, dataclasses.replace(FP8, tile_shape_mnk=(256, 256, 256), acc_stages=1, ab_stages=4), {"scales": ml_dtypes.float8_e4m3fn}),
     "f16, columns": (F16, dataclasses.replace(PAIR, dynamic=True), {"layout": "TN"}),
 }  # fmt: skip
-MMA = re.compile("UTC[HQI]MMA")
+MMA = re.compile("UTC[HQIO]MMA")
 
 
 @functools.lru_cache(maxsize=4)
@@ -60,7 +61,8 @@ def compiled(name: str, arch: str) -> tuple[Any, Code]:
         given |= {"epilogue": lambda value: (value, value * 0.5), "out_dtype": (BF16, BF16), "row_reduction": "squares"}
     a, b = np.zeros((rows, SIZE), dtype), np.zeros((SIZE, SIZE), dtype).T
     if "scales" in options:
-        scales = np.zeros((SIZE, SIZE // 32), ml_dtypes.float8_e8m0fnu)
+        vectors = SIZE // 32 if dtype is not np.uint8 else 2 * SIZE // 16  # of as many bytes of K
+        scales = np.zeros((SIZE, vectors), options["scales"])
         given |= {"scale_a": scales, "scale_b": scales.T}
     if options.get("layout") == "TN":
         a, b = b, a
@@ -95,7 +97,7 @@ def test_roles(name):
     assert used.registers <= (168 if config.accumulators > 1 else 255)
     assert launch.smem + used.static_smem <= 227 << 10
     scaled = "scales" in CASES[name][2]
-    assert used.tmem_columns == (config.scaled_columns(32) if scaled else config.acc_columns)
+    assert used.tmem_columns == (config.scaled_columns(16 if "nvfp4" in name else 32) if scaled else config.acc_columns)
     names = Counter(one.name for one in code.instructions)
     assert not [x for x in names if re.match(r"LDL|STL|BRA\.U\.ANY", x)]
     mmas = innermost(code, MMA)
@@ -104,11 +106,12 @@ def test_roles(name):
     for loop in mmas:
         assert loop.mmas == k_blocks
         copies = sum(one.name.startswith("UTCCP") for one in loop.instructions)  # of scale factors, 128 rows each
-        assert copies == (1 + config.tile_shape_mnk[1] // 128 if scaled else 0)
+        blocks = 4 if "nvfp4" in name else 1  # of four scale factors of a row
+        assert copies == (blocks * (1 + config.tile_shape_mnk[1] // 128) if scaled else 0)
         assert len(loop.instructions) <= 12 * k_blocks + 4 * copies
         assert sum(one.name.startswith("UTCBAR") for one in loop.instructions) == 1
         assert not [one for one in loop.instructions if one.name.startswith("R2UR")]
-        assert all(one.name.endswith(".2CTA") == config.pair for one in loop.instructions if MMA.match(one.name))
+        assert all((".2CTA" in one.name) == config.pair for one in loop.instructions if MMA.match(one.name))
     (loads,) = innermost(code, re.compile("UTMALDG"))
     boxes = 2 if CASES[name][2].get("layout") == "TN" else 1  # of 64 neighbours along M or N, of 128
     assert (

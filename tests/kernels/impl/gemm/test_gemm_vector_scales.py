@@ -1,7 +1,8 @@
-"""GEMM of 8-bit floats with scale factors for vectors of 32 along K (mxfp8), in rows or in atoms, on the CPU target."""
+"""GEMM of 8- and 4-bit floats with scale factors for vectors along K (mxfp8, mxfp4, nvfp4), in rows or in atoms, on the CPU target."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import ml_dtypes
@@ -144,6 +145,67 @@ def test_tensors_of_pytorch():
         near(got.numpy(), scaled(a, of_a), scaled(b.T, of_b).T)
 
 
+# --- 4-bit floats ------------------------------------------------------------------------------------------------
+
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+FORMATS = {"nvfp4": (E4M3, 16), "mxfp4": (E8M0, 32)}
+
+
+def values(codes: np.ndarray) -> np.ndarray:
+    """What bytes with two 4-bit floats stand for, the first in the low half."""
+    return E2M1[np.stack([codes & 15, codes >> 4], -1)].reshape(codes.shape[0], -1)
+
+
+def narrow(rows: int, k: int, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bytes (rows, K / 2), their scale factors, and the matrix that both stand for."""
+    kind, vector = FORMATS[name]
+    codes = operand(RNG, rows, k // 2, np.uint8)
+    codes[...] = RNG.integers(0, 256, codes.shape)
+    own = (np.exp2(RNG.integers(-3, 4, (rows, k // vector))) * (1.25 if vector == 16 else 1.0)).astype(kind)
+    return codes, own, values(codes) * np.repeat(own.astype(np.float64), vector, 1)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_4_bit_floats(name, config):
+    """Several tiles for a cluster, the last ones of each mode and of K not whole."""
+    m, n, k = 300, 264, 800
+    a, of_a, left = narrow(m, k, name)
+    b, of_b, right = narrow(n, k, name)
+    tile_m, tile_n, _ = config.tile_shape_mnk
+    config = dataclasses.replace(config, tile_shape_mnk=(tile_m, tile_n, 256))
+    with kiln.sanitize("all") as found:
+        got = kernels.gemm(a, b.T, scale_a=of_a, scale_b=of_b.T, config=config)
+    assert not found and got.dtype == F32
+    near(got, left, right.T)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_103a"])
+def test_4_bit_floats_anywhere(name, arch, monkeypatch):
+    """By default, with an epilogue; K so that rows of bytes begin at no multiples of 16."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", arch)
+    a, of_a, left = narrow(70, 96, name)
+    b, of_b, right = narrow(72, 96, name)
+    got = kernels.gemm(np.ascontiguousarray(a[:, :48]), b.T, scale_a=of_a, scale_b=of_b.T, alpha=0.5, activation="relu")
+    near(got, left, right.T, np.maximum(0.5 * left @ right.T, 0.0))
+
+
+def test_pairs_of_4_bit_floats_of_pytorch():
+    """With scales in atoms, as PyTorch's `scaled_mm` takes them."""
+    torch = pytest.importorskip("torch")
+    a, of_a, left = narrow(128, 256, "nvfp4")
+    b, of_b, right = narrow(128, 256, "nvfp4")
+    pairs = [torch.from_numpy(np.ascontiguousarray(x)).view(torch.float4_e2m1fn_x2) for x in (a, b)]
+    own = [torch.from_numpy(atoms(x).view(np.uint8)).view(torch.float8_e4m3fn) for x in (of_a, of_b)]
+    got = kernels.gemm(pairs[0], pairs[1].T, scale_a=own[0], scale_b=own[1], out_dtype=torch.bfloat16)
+    np.testing.assert_allclose(
+        got.float().numpy(), left @ right.T, rtol=2.0**-7, atol=2.0**-4 * np.abs(left).sum(1).max() / 256
+    )
+
+
 def refused(why: str, a: Any, b: Any, **options: Any) -> None:
     with pytest.raises(DSLUserCodeTypeError, match=why):
         kernels.gemm(a, b, **options)
@@ -152,10 +214,12 @@ def refused(why: str, a: Any, b: Any, **options: Any) -> None:
 def test_wrong_scales():
     a, b = np.zeros((64, 64), E4M3), np.zeros((64, 64), E4M3).T
     one = scales(64, 64)
-    refused(r"scale_a has scales of vectors \(e8m0\), and scale_b has none", a, b, scale_a=one)
+    refused(r"scale_a has scales of vectors, of 32 elements each, and scale_b has none", a, b, scale_a=one)
     refused(r"scale_a has the shape \(64, 1\)", a, b, scale_a=one[:, :1], scale_b=one.T)
     refused(r"scale_b has the shape \(64, 2\)", a, b, scale_a=one, scale_b=one)
     refused("a is Float16 and has scales of vectors", a.astype(F16), b.astype(F16), scale_a=one, scale_b=one.T)
     refused("K is 48; with scales of vectors", a[:, :48], b[:48], scale_a=one, scale_b=one.T)
     config = kernels.Sm100GemmConfig((256, 64, 128), (2, 1), 2)
-    refused("tiles of one accumulator, N 128 or 256, and K 128", a, b, scale_a=one, scale_b=one.T, config=config)
+    refused(
+        "tiles of one accumulator, N 128 or 256, K in steps of 128", a, b, scale_a=one, scale_b=one.T, config=config
+    )

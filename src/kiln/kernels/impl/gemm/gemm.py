@@ -14,7 +14,7 @@ from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion, check_parameters
 from .implementations import REGISTRY
 from .problem import FLOATS, INTEGERS, SCALE_BLOCK, GemmProblem, block_scale_shapes
-from .vector_scales import are_vector_scales, scale_atoms
+from .vector_scales import packed_bytes, scale_atoms, scale_vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +59,8 @@ def gemm(
         alpha: a factor of `a @ b`.
         beta: a factor of `c`, which is not read if this is 0.
         scale_a: one scale, (1,), or one for each row, (M, 1); for 8-bit floats also block scales (M, K / 128), f32, or
-            powers of two (e8m0) for vectors of 32 elements (mxfp8), (M, K / 32) or in atoms of 512 bytes.
+            powers of two (e8m0) for vectors of 32 elements (mxfp8), (M, K / 32) or in atoms of 512 bytes. Bytes (M, K / 2)
+            with two 4-bit floats each, the first in the low half, have such (mxfp4), or e4m3 for 16 elements (nvfp4).
         scale_b: one scale, or one for each column, (N,); for 8-bit floats also block scales (K / 128, N / 128), rounded
             up; for narrow integers (groups, N) for equal groups of K; with vectors of `a` also (K / 32, N), or in atoms.
         c: an array that is added, broadcast to the result.
@@ -78,7 +79,20 @@ def gemm(
     """
     scales = scale_a, scale_b
     call = GemmCall(
-        a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, extras, precision, row_reduction
+        packed_bytes(a),
+        packed_bytes(b),
+        out,
+        out_dtype,
+        alpha,
+        beta,
+        scales,
+        c,
+        bias,
+        activation,
+        epilogue,
+        extras,
+        precision,
+        row_reduction,
     )
     return call.run(REGISTRY, config)
 
@@ -214,7 +228,7 @@ class GemmCall:
     def add_out(self, x: Any, dtype: Any, shape: tuple[int, ...], allowed: Sequence[tuple[int, ...]]) -> None:
         """Add a result: an array of one of the allowed shapes, or a new one."""
         if x is None:
-            x = arrays.empty(self.a, shape, out_type(self.a, dtype))
+            x = arrays.empty(self.a, shape, out_type(self.a, dtype, self.fp4))
         else:
             arrays.require_usable(x, f"{self.function}: out", written=True)
         arrays.require(
@@ -234,14 +248,17 @@ class GemmCall:
         a, b = (arrays.broadcast_to(readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
         group_scales = scale_tensor(self.scales[1], self.shape[0]) if self.group_scaled else None
         block_scales = [scale_tensor(x, self.shape[0], Float32) for x in self.scales] if self.block_scaled else []
-        vector_scales = scale_atoms(*self.scales, (a, b)) if self.vector_scaled else []
+        vector_scales = []
+        if self.vector_scaled:
+            k = a.shape[2] * (2 if self.fp4 else 1)
+            vector_scales = scale_atoms(self.scales, (a, b), k, self.scale_vector)
         scales = [x for x in self.row_scales if x is not None]
         added = [x for x in (self.c, self.bias) if x is not None]
         inputs = [arrays.broadcast_to(x, self.shape) for x in (*scales, *added, *self.extras)]
         if not in_rows and arrays.layout_of(out).leading((1, 2)) == 1:  # columns are contiguous: compute the transpose
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             inputs = [arrays.transposed(x) for x in inputs]
-        fusion = self.fusion(arrays.element_type(a), inputs, branching, len(scales))
+        fusion = self.fusion(Float32 if self.fp4 else arrays.element_type(a), inputs, branching, len(scales))
         layout = arrays.layout_of
         problem = GemmProblem(
             layout(a),
@@ -255,6 +272,8 @@ class GemmCall:
             self.int4,
             None if group_scales is None else layout(group_scales),
             tuple(map(layout, vector_scales)),
+            self.scale_vector,
+            self.fp4,
         )
         arguments = GemmArguments(
             a,
@@ -315,9 +334,19 @@ class GemmCall:
         return max(n, self.a.shape[-1]) > SCALE_BLOCK and are_block_scales(self.scales, m, n, self.a.shape[-1])
 
     @functools.cached_property
+    def scale_vector(self) -> int:
+        """Elements along K that share a scale factor; 0 without such."""
+        return scale_vector(self.function, (self.a, self.b), self.scales)
+
+    @property
     def vector_scaled(self) -> bool:
-        """Whether operands have scales of vectors along K, which are powers of two."""
-        return are_vector_scales(self.function, self.scales)
+        """Whether operands have scales of vectors along K."""
+        return self.scale_vector > 0
+
+    @property
+    def fp4(self) -> bool:
+        """Whether operands are bytes with two 4-bit floats each."""
+        return self.vector_scaled and arrays.element_type(self.a) in INTEGERS
 
     @property
     def row_scales(self) -> tuple[Any, ...]:
@@ -358,12 +387,22 @@ def scale_tensor(x: Any, batches: int, dtype: type[cute.Numeric] | None = None) 
     return arrays.broadcast_to(batched, (batches, *batched.shape[1:]))
 
 
-def out_type(a: Any, dtype: Any) -> Any:
+def out_type(a: Any, dtype: Any, fp4: bool = False) -> Any:
     """Return the type of a result in the framework of `a`; None: that of `a`."""
     if dtype is not None:
         return arrays.framework_dtype(dtype, a) if isinstance(dtype, NumericMeta) else dtype
     kind = arrays.element_type(a)
-    wide = None if kind in FLOATS else "int32" if kind in INTEGERS else "float32" if kind.width == 8 else None
+    wide = (
+        "float32"
+        if fp4
+        else None
+        if kind in FLOATS
+        else "int32"
+        if kind in INTEGERS
+        else "float32"
+        if kind.width == 8
+        else None
+    )
     return None if wide is None else arrays.dtype_named(a, wide)
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from .... import BFloat16, Float32, Int32, cute
+from .... import BFloat16, Float8E4M3FN, Float32, Int32, Uint8, cute
 from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
 from ...dispatch.config import Rule
@@ -21,7 +21,7 @@ from . import sm80_cost
 from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion
 from .padded import Sm90PaddedGemm, Sm100PaddedGemm
-from .problem import FLOATS8, INTEGERS, SCALE_BLOCK, SCALE_VECTOR, GemmProblem
+from .problem import FLOATS8, INTEGERS, SCALE_BLOCK, GemmProblem
 from .simt import SimtGemmKernel
 from .sm80 import Sm80GemmKernel
 from .sm80_config import MAX_PORTABLE_CLUSTER, SIMT_VECTOR, SIMT_WARP, Sm80GemmConfig, instruction_k, is_power_of_two
@@ -399,18 +399,25 @@ class VectorScaledFallback(Fallback):
         k = problem.k
         a = TensorLayout.dense(BFloat16, batches, m, k)
         b = TensorLayout(BFloat16, (batches, k, n), (k * n, 1, k))
-        return dataclasses.replace(problem, a=a, b=b, vector_scales=(), precision="ieee")
+        return dataclasses.replace(problem, a=a, b=b, vector_scales=(), scale_vector=0, fp4=False, precision="ieee")
 
     def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         from ..elementwise.elementwise import elementwise  # start-up: few GEMMs need another family
 
+        vectors = problem.k // problem.scale_vector
+        kind = Float8E4M3FN if problem.scale_vector < 32 else Uint8  # a power of two is its exponent
         operands = []
         for x, atoms in zip((args.a, arrays.transposed(args.b)), args.vector_scales, strict=True):
-            scaled = arrays.empty(x, tuple(x.shape), arrays.framework_dtype(BFloat16, x))
-            vectors = problem.k // SCALE_VECTOR
-            scales = arrays.split(scale_rows(atoms, x.shape[1], vectors), 2, vectors)
-            elementwise(_times_power, arrays.split(x, 2, vectors), scales, out=arrays.split(scaled, 2, vectors))
-            operands.append(scaled)
+            rows = x.shape[1]
+            scales = scale_rows(atoms, rows, vectors)
+            scales = arrays.split(arrays.viewed(scales, arrays.framework_dtype(kind, x)), 2, vectors)
+            target = arrays.empty(x, (x.shape[0], rows, problem.k), arrays.framework_dtype(BFloat16, x))
+            functions = _SCALED[problem.fp4, kind is Uint8]
+            parts = arrays.split(target, 2, vectors)
+            pairs = arrays.split(parts, 3, problem.scale_vector // len(functions))
+            for number, function in enumerate(functions):
+                elementwise(function, arrays.split(x, 2, vectors), scales, out=arrays.part(pairs, 4, number))
+            operands.append(target)
         a = operands[0]
         b = arrays.transposed(operands[1])
         layouts = {"a": arrays.layout_of(a), "b": arrays.layout_of(b)}
@@ -418,9 +425,47 @@ class VectorScaledFallback(Fallback):
         REGISTRY.run(problem, devices.current(), args._replace(a=a, b=b, vector_scales=()))
 
 
-def _times_power(value: cute.TensorSSA, power: cute.TensorSSA) -> cute.TensorSSA:
-    exponent = power.to(Float32) - 127.0
-    return value.to(Float32) * cute.where(exponent == 128.0, math.nan, cute.math.exp2(exponent))
+def _power(exponent: cute.TensorSSA) -> cute.TensorSSA:
+    """Return the value of the bytes of an e8m0."""
+    power = exponent.to(Float32) - 127.0
+    return cute.where(power == 128.0, math.nan, cute.math.exp2(power))
+
+
+def _e2m1(code: cute.TensorSSA) -> cute.TensorSSA:
+    """Return the value of the lower 4 bits of integers."""
+    exponent = (code >> 1) & 3
+    fraction = (code & 1).to(Float32)
+    small = fraction * 0.5
+    value = cute.where(exponent == 0, small, (fraction + 2.0) * cute.math.exp2(exponent.to(Float32) - 2.0))
+    return cute.where((code & 8) == 0, value, value * -1.0)
+
+
+def _times_power(value: cute.TensorSSA, exponent: cute.TensorSSA) -> cute.TensorSSA:
+    return value.to(Float32) * _power(exponent)
+
+
+def _low_times_power(pair: cute.TensorSSA, exponent: cute.TensorSSA) -> cute.TensorSSA:
+    return _e2m1(pair.to(Int32)) * _power(exponent)
+
+
+def _high_times_power(pair: cute.TensorSSA, exponent: cute.TensorSSA) -> cute.TensorSSA:
+    return _e2m1(pair.to(Int32) >> 4) * _power(exponent)
+
+
+def _low_scaled(pair: cute.TensorSSA, scale: cute.TensorSSA) -> cute.TensorSSA:
+    return _e2m1(pair.to(Int32)) * scale.to(Float32)
+
+
+def _high_scaled(pair: cute.TensorSSA, scale: cute.TensorSSA) -> cute.TensorSSA:
+    return _e2m1(pair.to(Int32) >> 4) * scale.to(Float32)
+
+
+_SCALED = {
+    (False, True): (_times_power,),
+    (True, True): (_low_times_power, _high_times_power),
+    (True, False): (_low_scaled, _high_scaled),
+}
+"""What scales the elements of a byte, by whether these are two, and whether scale factors are powers of two."""
 
 
 def _low(pair: cute.TensorSSA) -> cute.TensorSSA:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from .... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
+from .... import BFloat16, Float4E2M1FN, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
 from ...dispatch.arrays import require
 from ...dispatch.problem import Problem, TensorLayout, peak_name
 from .epilogue_fusion import NO_FUSION, EpilogueFusion
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .... import cute
 
 PRECISIONS = ("ieee", "tf32", "fast")
-SCALE_VECTOR = 32
-"""Elements along K with one scale factor that is a power of two (mxfp8)."""
 SCALE_ATOM = 128, 4
 """Rows and vectors whose scale factors lie together, in 512 bytes."""
 SCALE_BLOCK = 128
@@ -48,7 +46,11 @@ class GemmProblem(Problem):
     group_scales: TensorLayout | None = None
     """Scale factors (L, groups of K, N) of an integer B."""
     vector_scales: tuple[TensorLayout, ...] = ()
-    """Scale factors of vectors along K of A and of B, powers of two as bytes in atoms: (L, 128 rows, 512 x 4 vectors)."""
+    """Scale factors of vectors along K of A and of B, as bytes in atoms: (L, 128 rows, 512 x 4 vectors)."""
+    scale_vector: int = 0
+    """Elements along K with one of these: 32 of which it is a power of two (e8m0), 16 of which it is an e4m3."""
+    fp4: bool = False
+    """Whether A and B are bytes with two e2m1 each, neighbours in K, the first in the low half."""
 
     name = "gemm"
     shape_hint = "(L, M, K), (L, K, N), (L, M, N)"
@@ -77,7 +79,11 @@ class GemmProblem(Problem):
         if self.block_scales:
             self._check_block_scales(floats8)
         if self.vector_scales:
-            self._check_vector_scales(floats8)
+            require(
+                floats8 or self.fp4,
+                f"{self.name}: a is {self.a.dtype.__name__} and has scales of vectors",
+                hint="8-bit floats have them, and bytes with two floats of 4 bits",
+            )
         for x in self.outs:
             require(x.strides[2] == 1, f"{name}: out has strides {x.strides}; its rows or columns must be contiguous")
 
@@ -95,9 +101,6 @@ class GemmProblem(Problem):
             f"{self.name}: block scales have the shapes {[x.shape for x in self.block_scales]}",
             hint=f"{of_a} and {of_b}: one for each {SCALE_BLOCK} elements along K, and along N of b",
         )
-
-    def _check_vector_scales(self, floats8: bool) -> None:
-        require(floats8, f"{self.name}: a is {self.a.dtype.__name__} and has scales of vectors; 8-bit floats have them")
 
     @property
     def batches_of_a(self) -> int:
@@ -125,12 +128,12 @@ class GemmProblem(Problem):
 
     @property
     def k(self) -> int:
-        return self.a.shape[2]
+        return self.a.shape[2] * (2 if self.fp4 else 1)
 
     @property
     def dtype(self) -> Any:
         """The element type of A."""
-        return self.a.dtype
+        return Float4E2M1FN if self.fp4 else self.a.dtype
 
     @property
     def acc_dtype(self) -> type[cute.Numeric]:
@@ -204,7 +207,11 @@ class GemmProblem(Problem):
 
     def operands(self) -> tuple[Operand, Operand]:
         """Return how A and B are read."""
-        return Operand.of(self.a, (1, 2), 2), Operand.of(self.b, (2, 1), 1, self.int4)
+        both = Operand.of(self.a, (1, 2), 2), Operand.of(self.b, (2, 1), 1, self.int4)
+        if not self.fp4:
+            return both
+        a, b = (dataclasses.replace(x, dtype=Float4E2M1FN) for x in both)
+        return a, b
 
     @property
     def out_width(self) -> int:
@@ -298,7 +305,7 @@ class Operand:
         return cls(x.dtype, leading == k_mode, x.width(leading), wide, packed)
 
 
-def atoms_shape(rows: int, k: int) -> tuple[int, int]:
-    """Return the shape of the atoms of the scale factors of an operand (rows, K): blocks of rows, bytes of each."""
-    atom_rows, vectors = SCALE_ATOM
-    return -(-rows // atom_rows), -(-k // (SCALE_VECTOR * vectors)) * atom_rows * vectors
+def atoms_shape(rows: int, vectors: int) -> tuple[int, int]:
+    """Return the shape of the atoms of the scale factors of rows with some vectors: blocks of rows, bytes of each."""
+    atom_rows, atom_vectors = SCALE_ATOM
+    return -(-rows // atom_rows), -(-vectors // atom_vectors) * atom_rows * atom_vectors

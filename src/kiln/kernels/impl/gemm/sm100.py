@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from .... import Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, range_constexpr, utils
+from .... import Float8E8M0FNU, Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, range_constexpr, utils
 from ....cute import arch
 from ....cute.nvgpu import OperandMajorMode, cpasync, tcgen05
 from ....utils import sm100
@@ -52,6 +52,7 @@ class Sm100GemmKernel:
     __kiln_fixed__ = True
     num_scales = 0
     """How many tensors of scale factors there are."""
+    scale_dtype: type[cute.Numeric] = Float8E8M0FNU
 
     def __init__(
         self,
@@ -98,8 +99,8 @@ class Sm100GemmKernel:
         scales, rest = rest[: self.num_scales], rest[self.num_scales :]
         row_partials, rest = (rest[:1], rest[1:]) if epilogue.reduces_rows else ([], rest)
         inputs = rest[extra:]
-        a = tma_view(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
-        b = tma_view(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
+        a = self.operand_view(a, [1, 2, 0], self.batched[0])  # (M, K, L)
+        b = self.operand_view(b, [2, 1, 0], self.batched[1])  # (N, K, L)
         outs = [tma_view(x, [1, 2, 0], epilogue.out_width, self.batched[2]) for x in (d, *rest[:extra])]  # (M, N, L)
         inputs = [tma_view(x, [1, 2, 0], w, True) for x, w in zip(inputs, epilogue.input_widths)]
         if const_expr(config.swap_ab):
@@ -124,6 +125,10 @@ class Sm100GemmKernel:
             min_blocks_per_mp=1,
             use_pdl=True,
         )
+
+    def operand_view(self, x: cute.Tensor, modes: list[int], batched: bool) -> cute.Tensor:
+        """Return an operand with its modes in the order (M or N, K, L)."""
+        return tma_view(x, modes, 128 // x.element_type.width, batched, True)
 
     def mma(self) -> cute.TiledMma:
         """Return the tiled MMA of a CTA or a pair, with one accumulator."""
@@ -157,7 +162,7 @@ class Sm100GemmKernel:
         smem = utils.SmemAllocator()
         sA = [a.allocate(smem) for _ in range(config.accumulators)]
         sB = b.allocate(smem)
-        sS = [x.allocate(smem) for x in scales]
+        sS = [x.allocate(smem, self.scale_dtype) for x in scales]
         buffers = self.epilogue.allocate(smem)
         ctas = cute.tiled_divide(cute.make_layout((*config.cluster_shape_mn, 1)), (mma.thr_id.shape,))
         rank = arch.make_warp_uniform(arch.block_idx_in_cluster())

@@ -1,4 +1,4 @@
-"""GEMM with tcgen05 of operands with scale factors: one for each vector of 32 elements along K (mxfp8).
+"""GEMM with tcgen05 of operands with scale factors: one for each vector of 16 or 32 elements along K.
 
 In global memory scale factors lie in atoms of 512 bytes, of 128 rows and four vectors, as the hardware wants them. TMA
 loads those of a tile beside its operands; the warp that issues MMAs copies them to tensor memory first, for all four
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .... import Float8E8M0FNU, Int16, Int32, cute
+from .... import Float4E2M1FN, Float8E4M3FN, Float8E8M0FNU, Int16, Int32, cute
 from ....cute.nvgpu import cpasync, make_tiled_tma_atom_A, make_tiled_tma_atom_B, tcgen05
 from ....utils import blockscaled_layout, sm100
 from ...parts.tma_operand import TmaLoads
@@ -18,9 +18,11 @@ from .sm100_config import CTA_M
 
 if TYPE_CHECKING:
     from .... import utils
+    from ....utils.schedulers import PersistentTileScheduler
+    from .problem import Operand
+    from .sm100_config import Sm100GemmConfig
+    from .sm100_epilogue import Sm100Epilogue
 
-VECTOR = 32
-"""Elements along K with one scale factor."""
 _ONE_STAGE = (None, None, None, 0)
 
 
@@ -38,9 +40,9 @@ class ScaleOperand(NamedTuple):
     of_b: cute.Layout
     """Has the size 1 for those of A, 2 for those of B."""
 
-    def allocate(self, smem: utils.SmemAllocator) -> cute.Tensor:
+    def allocate(self, smem: utils.SmemAllocator, dtype: type[cute.Numeric]) -> cute.Tensor:
         """Allocate the stages."""
-        return smem.allocate_tensor(Float8E8M0FNU, self.smem_layout, 128)
+        return smem.allocate_tensor(dtype, self.smem_layout, 128)
 
     def stage_bytes(self) -> int:
         """Return the bytes of a stage of one CTA."""
@@ -84,7 +86,7 @@ class ScaleCopy(NamedTuple):
     def make(cls, stages: cute.Tensor, scales_tmem: cute.Tensor, group: tcgen05.CtaGroup) -> ScaleCopy:
         """Return the copy of stages to scale factors in tensor memory, in one CTA or both of a pair."""
         to = cute.filter_zeros(scales_tmem)
-        atom = cute.make_copy_atom(tcgen05.Cp4x32x128bOp(group), Float8E8M0FNU)
+        atom = cute.make_copy_atom(tcgen05.Cp4x32x128bOp(group), stages.element_type)
         copy = tcgen05.make_s2t_copy(atom, to)
         one = copy.get_slice(0)
         source = tcgen05.get_s2t_smem_desc_tensor(copy, one.partition_S(cute.filter_zeros(stages)))
@@ -100,9 +102,28 @@ class Sm100BlockScaledGemmKernel(Sm100GemmKernel):
 
     num_scales = 2
 
+    def __init__(
+        self,
+        a: Operand,
+        b: Operand,
+        batched: tuple[bool, bool, bool],
+        config: Sm100GemmConfig,
+        scheduler: PersistentTileScheduler,
+        epilogue: Sm100Epilogue,
+        vector: int,
+    ) -> None:
+        super().__init__(a, b, batched, config, scheduler, epilogue)
+        self.vector = vector
+        self.scale_dtype = Float8E8M0FNU if vector == 32 else Float8E4M3FN
+
+    def operand_view(self, x: cute.Tensor, modes: list[int], batched: bool) -> cute.Tensor:
+        """Return an operand with its modes in the order (M or N, K, L); bytes as the 4-bit floats that they hold."""
+        x = super().operand_view(x, modes, batched)
+        return cute.recast_tensor(x, Float4E2M1FN) if self.a.dtype is Float4E2M1FN else x
+
     @property
     def columns(self) -> int:
-        return self.config.scaled_columns(VECTOR)
+        return self.config.scaled_columns(self.vector)
 
     @property
     def group(self) -> tcgen05.CtaGroup:
@@ -115,7 +136,7 @@ class Sm100BlockScaledGemmKernel(Sm100GemmKernel):
     def scaled_mma(self, group: tcgen05.CtaGroup, shape: tuple[int, int]) -> cute.TiledMma:
         """Return the tiled MMA of one CTA or a pair."""
         return sm100.make_blockscaled_trivial_tiled_mma(
-            self.a.dtype, self.b.dtype, major(self.a), major(self.b), Float8E8M0FNU, VECTOR, group, shape
+            self.a.dtype, self.b.dtype, major(self.a), major(self.b), self.scale_dtype, self.vector, group, shape
         )
 
     def scale_operands(
@@ -131,14 +152,14 @@ class Sm100BlockScaledGemmKernel(Sm100GemmKernel):
             sm100.cluster_shape_to_tma_atom_SFB(cluster, mma.thr_id),
         )
         layouts = (
-            blockscaled_layout.make_smem_layout_sfa(mma, tile, VECTOR, config.ab_stages),
-            blockscaled_layout.make_smem_layout_sfb(mma, tile, VECTOR, config.ab_stages),
+            blockscaled_layout.make_smem_layout_sfa(mma, tile, self.vector, config.ab_stages),
+            blockscaled_layout.make_smem_layout_sfb(mma, tile, self.vector, config.ab_stages),
         )
         makes = make_tiled_tma_atom_A, make_tiled_tma_atom_B
         operands = []
         for i, (x, scale, own, rows) in enumerate(zip((a, b), scales, (mma, of_b), (tile[0], n))):
-            atoms = blockscaled_layout.tile_atom_to_shape_SF(x.shape, VECTOR)
-            tensor = cute.make_tensor(cute.recast_ptr(scale.iterator, dtype=Float8E8M0FNU), atoms)
+            atoms = blockscaled_layout.tile_atom_to_shape_SF(x.shape, self.vector)
+            tensor = cute.make_tensor(cute.recast_ptr(scale.iterator, dtype=self.scale_dtype), atoms)
             ctas = cute.tiled_divide(cute.make_layout(cluster), (own.thr_id.shape,)).shape
             shape = tile if i == 0 else (CTA_M, n, k)
             one_stage = cute.slice_(layouts[i], _ONE_STAGE)
@@ -153,11 +174,11 @@ class Sm100BlockScaledGemmKernel(Sm100GemmKernel):
     ) -> list[ScaleCopy]:
         config = self.config
         first = config.acc_stages * config.tile_shape_mnk[1]
-        columns = first, first + config.scale_columns(CTA_M, VECTOR)
+        columns = first, first + config.scale_columns(CTA_M, self.vector)
         makes = blockscaled_layout.make_tmem_layout_sfa, blockscaled_layout.make_tmem_layout_sfb
         copies = []
         for make, x, stage, column in zip(makes, scales, stages, columns):
-            layout = make(mma, config.mma_shape_mnk, VECTOR, cute.slice_(x.smem_layout, _ONE_STAGE))
-            scales_tmem = cute.make_tensor(cute.recast_ptr(memory + column, dtype=Float8E8M0FNU), layout)
+            layout = make(mma, config.mma_shape_mnk, self.vector, cute.slice_(x.smem_layout, _ONE_STAGE))
+            scales_tmem = cute.make_tensor(cute.recast_ptr(memory + column, dtype=self.scale_dtype), layout)
             copies.append(ScaleCopy.make(stage, scales_tmem, self.group))
         return copies

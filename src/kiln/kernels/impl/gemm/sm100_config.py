@@ -166,8 +166,12 @@ class Sm100GemmConfig(Config):
         yield Rule(self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written")
         used = self.accumulators * self.acc_stages * n
         if vector:
-            whole = self.accumulators == 1 and n % CTA_M == 0 and k == vector * _SCALES_OF_CELL and not self.swap_ab
-            text = f"operands with scale factors have tiles of one accumulator, N 128 or 256, and K {4 * vector}"
+            whole = (
+                self.accumulators == 1 and n % CTA_M == 0 and k % (vector * _SCALES_OF_CELL) == 0 and not self.swap_ab
+            )
+            text = (
+                f"operands with scale factors have tiles of one accumulator, N 128 or 256, K in steps of {4 * vector}"
+            )
             yield Rule(whole, text, "swap_ab=False")
             yield Rule(self.cluster_size == self.ctas, "their clusters are one CTA, or one pair", "cluster_shape_mn")
             used += self.scale_columns(CTA_M, vector) + self.scale_columns(n, vector)

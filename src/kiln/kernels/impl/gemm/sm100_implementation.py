@@ -11,7 +11,7 @@ from ...dispatch.config import Rule
 from ...dispatch.devices import features
 from ...parts.clc_tiles import ClcTileScheduler
 from . import sm100_cost
-from .problem import INTEGERS, SCALE_VECTOR
+from .problem import INTEGERS
 from .sm100 import Sm100GemmKernel
 from .sm100_block_scaled import Sm100BlockScaledGemmKernel
 from .sm100_config import Sm100GemmConfig
@@ -37,11 +37,6 @@ class Sm100Gemm(TmaGemm):
     """Whether operands have scales of vectors along K."""
     kernel = Sm100GemmKernel
 
-    @property
-    def vector(self) -> int:
-        """Elements along K with one scale factor; 0: there are none."""
-        return SCALE_VECTOR if self.scaled else 0
-
     def lacks(self, problem: GemmProblem, device: Device) -> str | None:
         if (why := device.lacks(features.TCGEN05)) is not None:
             return why
@@ -61,10 +56,10 @@ class Sm100Gemm(TmaGemm):
         return None
 
     def needs_k_major(self, problem: GemmProblem) -> bool:
-        return False
+        return problem.fp4  # two elements along K are a byte
 
     def candidates(self, problem: GemmProblem, device: Device) -> Iterable[Sm100GemmConfig]:
-        return sm100_cost.candidates(problem, device, self.vector)
+        return sm100_cost.candidates(problem, device, problem.scale_vector)
 
     def roofline(self, problem: GemmProblem, config: Sm100GemmConfig, device: Device) -> Roofline:
         return sm100_cost.roofline(problem, config, device)
@@ -72,7 +67,7 @@ class Sm100Gemm(TmaGemm):
     def rules(self, problem: GemmProblem, config: Sm100GemmConfig, device: Device) -> Iterator[Rule]:
         stored = (Float32,) if config.split_k > 1 else problem.out_types  # partials are f32
         batches, _, n = problem.shape
-        yield from config.rules(problem.dtype, stored, device, self.vector)
+        yield from config.rules(problem.dtype, stored, device, problem.scale_vector)
         whole = not config.swap_ab and config.split_k == 1
         text = "row_reduction needs whole accumulators, in rows of the tile"
         yield Rule(not problem.reduces_rows or whole, text, "swap_ab=False, split_k=1")
@@ -109,11 +104,15 @@ class Sm100Gemm(TmaGemm):
         epilogue = Sm100Epilogue(
             config, problem.acc_dtype, problem.out_types, problem.fusion.combiner(), widths, problem.reduces_rows
         )
-        return self.kernel(a, b, batched, config, scheduler, epilogue)
+        return self.kernel(a, b, batched, config, scheduler, epilogue, *self.kernel_options(problem))
 
 
 class Sm100BlockScaledGemm(Sm100Gemm):
-    """tcgen05 on operands with scale factors, which tensor cores multiply (mxfp8)."""
+    """tcgen05 on operands with scale factors, which tensor cores multiply (mxfp8, mxfp4, nvfp4)."""
 
     scaled = True
     kernel = Sm100BlockScaledGemmKernel
+
+    def kernel_options(self, problem: GemmProblem) -> tuple[int, ...]:
+        """Return how many elements share a scale factor."""
+        return (problem.scale_vector,)

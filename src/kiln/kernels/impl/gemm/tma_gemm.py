@@ -124,7 +124,7 @@ class TmaGemm(Implementation):
         """Return whether A, B and D differ from batch to batch."""
         return is_batched(problem.a), is_batched(problem.b), is_batched(problem.out)
 
-    def kernel_options(self, problem: GemmProblem) -> tuple[bool, ...]:
+    def kernel_options(self, problem: GemmProblem) -> tuple[int, ...]:
         """Return options of the kernel besides types, config and epilogue."""
         return ()
 

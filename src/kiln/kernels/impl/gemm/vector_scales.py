@@ -1,69 +1,73 @@
-"""Scale factors of vectors along K (mxfp8), as callers have them: in rows, or in the atoms that tensor cores take."""
+"""Scale factors of vectors along K (mxfp8, mxfp4, nvfp4), as callers have them: in rows, or in the atoms that tensor cores take."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .... import Float8E8M0FNU
+from .... import Float8E4M3FN, Float8E8M0FNU, Uint8
 from ...dispatch import arrays
-from .problem import SCALE_ATOM, SCALE_VECTOR, atoms_shape
+from .problem import SCALE_ATOM, atoms_shape
 
 if TYPE_CHECKING:
     from ...dispatch.arrays import Array
 
-_ONE = 127
-"""The byte of the scale factor 1."""
+_SIZES = {Float8E8M0FNU: 32, Float8E4M3FN: 16}
+"""Elements along K that share a scale factor, by its type."""
+_ONES = {32: 127, 16: 0x38}
+"""The byte of the scale factor 1, by these."""
 
 
-def are_vector_scales(function: str, scales: tuple[Array | None, Array | None]) -> bool:
-    """Return whether both operands have scale factors that are powers of two; refuse one that alone has them."""
-    own = [x is not None and arrays.element_type(x) is Float8E8M0FNU for x in scales]
+def packed_bytes(x: Array) -> Array:
+    """Return an operand as it is, or of PyTorch's pairs of 4-bit floats as bytes."""
+    return arrays.bits(x) if str(getattr(x, "dtype", "")) == "torch.float4_e2m1fn_x2" else x
+
+
+def scale_vector(function: str, operands: tuple[Array, Array], scales: tuple[Array | None, Array | None]) -> int:
+    """Return how many elements along K share a scale factor; 0 if scales are no such, or there are none.
+
+    e4m3 are scale factors of vectors where operands are bytes, each of two floats of 4 bits.
+    """
+    as_bytes = all(arrays.element_type(x) is Uint8 for x in operands)
+    kinds = [None if x is None else arrays.element_type(x) for x in scales]
+    sizes = [0 if kind is Float8E4M3FN and not as_bytes else _SIZES.get(kind, 0) for kind in kinds]
     arrays.require(
-        own[0] == own[1],
-        f"{function}: scale_{'ab'[own[1]]} has scales of vectors (e8m0), and scale_{'ba'[own[1]]} has none",
-        hint="both, of 32 elements along K each",
+        sizes[0] == sizes[1],
+        f"{function}: scale_{'ab'[sizes[0] < sizes[1]]} has scales of vectors, of {max(sizes)} elements each, and "
+        f"scale_{'ba'[sizes[0] < sizes[1]]} has none",
+        hint="both, of one type",
     )
-    return all(own)
+    return sizes[0]
 
 
-def scale_atoms(scale_a: Array, scale_b: Array, operands: tuple[Array, Array]) -> list[Array]:
+def scale_atoms(scales: tuple[Array, Array], operands: tuple[Array, Array], k: int, vector: int) -> list[Array]:
     """Return the scale factors of A (L, M, K) and B (L, K, N) in atoms: bytes (L, blocks of rows, 512 x blocks of K)."""
     a, b = operands
-    batches, rows, k = a.shape
-    arrays.require(
-        k % SCALE_VECTOR == 0, f"gemm: K is {k}; with scales of vectors it must be a multiple of {SCALE_VECTOR}"
-    )
-    columns = b.shape[2]
+    arrays.require(k % vector == 0, f"gemm: K is {k}; with scales of vectors it must be a multiple of {vector}")
+    vectors = k // vector
     return [
-        _in_atoms("scale_a", scale_a, batches, rows, k, transposed=False),
-        _in_atoms("scale_b", scale_b, batches, columns, k, transposed=True),
+        _in_atoms(f"scale_{'ab'[i]}", scales[i], a.shape[0], (a.shape[1], b.shape[2])[i], vectors, vector, i == 1)
+        for i in range(2)
     ]
 
 
-def _is_flat(x: Array, rows: int, k: int) -> bool:
-    """Return whether scale factors are in atoms: rows of as many bytes, more than there are rows or vectors."""
-    blocks, size = atoms_shape(rows, k)
-    return x.ndim <= 2 and x.shape[-1] == blocks * size
-
-
-def _in_atoms(name: str, x: Array, batches: int, rows: int, k: int, transposed: bool) -> Array:
+def _in_atoms(name: str, x: Array, batches: int, rows: int, vectors: int, vector: int, transposed: bool) -> Array:
     """Return scale factors in atoms, of each of a batch; they are `transposed` if those of a row are a column."""
-    blocks, size = atoms_shape(rows, k)
+    blocks, size = atoms_shape(rows, vectors)
     data = arrays.bits(x)
-    if _is_flat(x, rows, k) and (x.ndim == 1 or x.shape[0] in (1, batches)):
+    # in atoms: rows of as many bytes, more than there are rows or vectors
+    if x.ndim <= 2 and x.shape[-1] == blocks * size and (x.ndim == 1 or x.shape[0] in (1, batches)):
         data = arrays.reshaped(arrays.contiguous(data), (x.shape[0] if x.ndim == 2 else 1, blocks, size))
     else:
-        vectors = k // SCALE_VECTOR
         plain = (vectors, rows) if transposed else (rows, vectors)
         arrays.require(
             x.ndim in (2, 3) and tuple(x.shape[-2:]) == plain and (x.ndim == 2 or x.shape[0] in (1, batches)),
             f"gemm: {name} has the shape {tuple(x.shape)}",
-            hint=f"{plain}, one for each {SCALE_VECTOR} elements along K; or {blocks * size} bytes in atoms of "
+            hint=f"{plain}, one for each {vector} elements along K; or {blocks * size} bytes in atoms of "
             f"{SCALE_ATOM[0]} rows and {SCALE_ATOM[1]} vectors, (L, {blocks * size}) for a batch",
         )
         if transposed:
             data = arrays.transposed(data)
-        data = _swizzled(data if x.ndim == 3 else arrays.with_batch(data), blocks, size)
+        data = _swizzled(data if x.ndim == 3 else arrays.with_batch(data), blocks, size, _ONES[vector])
     if data.shape[0] == batches:
         return data
     copies = arrays.empty(data, (batches, blocks, size), None)  # a batch has them one behind the other
@@ -71,13 +75,13 @@ def _in_atoms(name: str, x: Array, batches: int, rows: int, k: int, transposed: 
     return copies
 
 
-def _swizzled(data: Array, blocks: int, size: int) -> Array:
-    """Return scale factors (L, rows, vectors) in atoms; the rest of these is 1, so that zeros there stay zeros."""
+def _swizzled(data: Array, blocks: int, size: int, one: int) -> Array:
+    """Return scale factors (L, rows, vectors) in atoms; the rest of these is `one`, so that zeros there stay zeros."""
     atom_rows, atom_vectors = SCALE_ATOM
     count, rows, vectors = data.shape
     depth = size // (atom_rows * atom_vectors)
     whole = arrays.empty(data, (count, blocks * atom_rows, depth * atom_vectors), None)
-    arrays.fill(whole, _ONE)
+    arrays.fill(whole, one)
     arrays.assign(arrays.part(arrays.part(whole, 1, slice(0, rows)), 2, slice(0, vectors)), data)
     # row 32 i + j of a block has its vectors at byte 16 j + 4 i of the atom
     parts = arrays.reshaped(whole, (count, blocks, 4, 32, depth, atom_vectors))
