@@ -77,7 +77,7 @@ CASES = [
     ("float(Own(n))", "__float__() returns a Float32", "a method with a name of its own"),
     ("x[i / 2, 0] = 0.0", "indexed by Float32", "i // 2"),
     ("x[i, 0] = TABLE[i]", "TABLE is an array of numpy", "TABLE: cute.Tensor"),
-    ("TABLE[0] = x[i, 0]", "needs a concrete float", "an array of numpy"),
+    ("TABLE[0] = x[i, 0]", "'TABLE' is a global", "write to a tensor"),
     ("threadIdx.x", "threadIdx is not defined", "cute.arch.thread_idx()"),
     ("Int16(3)", "Int16 is not defined", "from kiln import Int16"),
     ("make_layout(3)", "make_layout is not defined", "cute.make_layout"),

@@ -285,7 +285,15 @@ _LANES = 64
 """The most tracks that are shown of one, whose events overlap."""
 
 
-def to_chrome(traces: Sequence[Trace]) -> Object:
+class ChromeTrace(TypedDict):
+    """Chrome's format of traces."""
+
+    traceEvents: list[Object]
+    displayTimeUnit: str
+    otherData: Object
+
+
+def to_chrome(traces: Sequence[Trace]) -> ChromeTrace:
     """Return traces as an object to write as JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
 
     CTAs are processes, warps and engines their threads. Events of a track that overlap, as those of engines do, are

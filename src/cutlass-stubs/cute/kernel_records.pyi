@@ -1,0 +1,1 @@
+from kiln.cute.kernel_records import *

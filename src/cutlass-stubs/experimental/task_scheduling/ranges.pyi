@@ -1,0 +1,1 @@
+from kiln.experimental.task_scheduling.ranges import *
