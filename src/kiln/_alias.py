@@ -68,6 +68,7 @@ PATHS = {
     "cutlass.base_dsl.export.external_binary_module": "kiln.cute.host.runtime",
     "cutlass.base_dsl.ffi": "kiln.cute.ffi",
     "cutlass.base_dsl.jit_executor": "kiln.cutlass_dsl",
+    "cutlass.base_dsl.native_struct": "kiln.base_dsl.native_struct",
     "cutlass.base_dsl.pointer": "kiln.cute.tensor.raw_pointer kiln.cute.program.wrapped_values",
     "cutlass.base_dsl.runtime": "",
     "cutlass.base_dsl.runtime.cuda": "kiln.cuda",

@@ -38,6 +38,7 @@ kernel = DSL.kernel
 
 if TYPE_CHECKING:  # what loads when it is first used
     from ..base_dsl.arguments import register_jit_arg_adapter as register_jit_arg_adapter
+    from ..base_dsl.native_struct import native_struct as native_struct
     from . import atom as atom
     from . import core as core
     from . import experimental as experimental
@@ -200,6 +201,7 @@ _LAZY_NAMES = {
     "make_atom": ".nvgpu.cute_nvgpu_dialect",
     "ReductionKind": ".nvgpu.cpasync",
     "pretty_str": ".layout.int_tuple",
+    "native_struct": "..base_dsl.native_struct",
     "register_jit_arg_adapter": "..base_dsl.arguments",
     **dict.fromkeys(("struct", "union"), ".tensor.structures"),
     **dict.fromkeys(("BitCode", "ConstValue", "extern", "mangle"), ".ffi"),

@@ -1,0 +1,1 @@
+from kiln.base_dsl.native_struct import *
