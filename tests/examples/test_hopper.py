@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from example_running import load
+from example_running import EXAMPLES, load
 from nvidia_testing import compile_for, needs_nvdisasm
 from sass import check_products
 
 import kiln
+from kiln.workbench.core import loading
 
 STEPS = {
     "step_2_gemm": (256, 128, 128),
@@ -30,6 +31,15 @@ def test_products(step: str):
     a, b, c = load("hopper/harness.py").matrices(*STEPS[step])
     module.gemm(a, b, c, *([2] if step == "step_6_persistent" else []))
     assert load("hopper/harness.py").check(a, b, c) < 1
+
+
+def test_the_steps_are_one_contract_to_compare_them():
+    case = loading.load(EXAMPLES / "hopper" / "steps.py")
+    assert [problem["step"] for problem in case.problems] == [2, 3, 4, 5, 6]
+    problem = case.problem({"step": 3, "n": 128})
+    inputs = case.inputs(problem, 0)
+    assert case.flops_bytes(problem) == (2 * 128**3, 6 * 128**2)
+    np.testing.assert_allclose(case.kernel(*inputs).cpu(), case.reference(*inputs).cpu(), atol=0.1, rtol=0.01)
 
 
 @pytest.mark.quick(1)
