@@ -51,6 +51,8 @@ class Node:
     """struct formats of the leaves, each a multiple of 8 bytes."""
     ambient: Callable[[], Any] | None = None
     """Returns what to pass for a call that leaves the argument out; None: the argument is required."""
+    is_stream: bool = False
+    """Whether its leaf is the handle of the stream that kernels are launched on."""
     is_array: bool = False
     """Whether the first leaf is the address of an array, on whose device kernels are launched."""
 

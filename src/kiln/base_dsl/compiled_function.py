@@ -103,6 +103,8 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         self.key_tuple: tuple[Hashable, ...] = tuple(node.key for node in nodes)
         self.strength: int = sum(node.strength for node in nodes)
         self.find_address_leaf([(node.formats, node.is_array) for node in nodes])
+        self.stream_leaf: int | None = _leaf_of([(node.formats, node.is_stream) for node in nodes])
+        """The leaf with the handle of the stream; None where calls pass none."""
         self._struct = slot_struct("".join(node.formats for node in nodes))
         self.slot_bytes: int
         offsets, self.slot_bytes = slot_layout([*traced.argument_types, *traced.result_types])
@@ -246,8 +248,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
 
         `arguments` are the formats of each argument's leaves, and whether it is an array.
         """
-        first = itertools.accumulate((len(_FORMATS.findall(formats)) for formats, _ in arguments), initial=0)
-        self._address_leaf: int | None = next((n for n, (_, is_array) in zip(first, arguments) if is_array), None)
+        self._address_leaf: int | None = _leaf_of(arguments)
 
     def note_writes(self, values: Iterable[object]) -> None:
         """Tell frameworks which of the arrays among all arguments of a call are written to."""
@@ -366,6 +367,12 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
 
 
 _RESOURCES = ("registers", "spills", "shared memory", "local memory")
+
+
+def _leaf_of(arguments: Sequence[tuple[str, bool]]) -> int | None:
+    """Return the first leaf of the first argument that is marked; `arguments` are the formats of leaves, and marks."""
+    first = itertools.accumulate((len(_FORMATS.findall(formats)) for formats, _ in arguments), initial=0)
+    return next((number for number, (_, is_marked) in zip(first, arguments) if is_marked), None)
 
 
 def _written_paths(nodes: Sequence[Node], written: frozenset[int]) -> list[tuple[int, ...]]:

@@ -164,3 +164,84 @@ print("good")
 
 def test_kernels_reach_peers_by_multicast(ranks_program):
     assert ranks_program(TWO_SHOT, 4).stdout.count("good") == 4
+
+
+def test_a_flag_that_nobody_raises(ranks_program):
+    done = ranks_program(
+        """
+        import os
+        import torch, torch.distributed as dist, torch.distributed._symmetric_memory as symm_mem
+        import cutlass, cutlass.cute as cute
+        from cutlass import utils
+        from cutlass.cute.runtime import from_dlpack
+
+        rank = int(os.environ["RANK"])
+        torch.cuda.set_device(rank)
+        dist.init_process_group("nccl")
+
+        @cute.kernel
+        def waiter(flag: cute.Tensor):
+            if cute.arch.thread_idx()[0] == 0:
+                utils.distributed.spin_lock_ld_lt_relaxed_wait(flag.iterator + 2, expected_val=1, scope="sys")
+
+        @cute.jit
+        def launch(flag: cute.Tensor):
+            waiter(flag).launch(grid=[2, 1, 1], block=[32, 1, 1])
+
+        flag = symm_mem.empty((4,), dtype=torch.int32, device="cuda")
+        symm_mem.rendezvous(flag, dist.group.WORLD)
+        if rank == 0:
+            dist.barrier()
+        else:
+            launch(from_dlpack(flag))
+        """,
+        3,
+        fails=True,
+    )
+    said = done.stderr
+    assert "deadlock of several devices: rank 0 waits in barrier(); rank 1 spins in kernel waiter on address" in said
+    assert (
+        "byte 8 of an allocation of 16 bytes of device 1), whose 32 bits are 0x0; rank 2 spins in kernel waiter" in said
+    )
+    assert "utils.distributed.spin_lock_ld_lt_relaxed_wait" in said and "[0]" not in said
+
+
+def test_streams_of_a_graph_run_beside_each_other(ranks_program):
+    ranks_program(
+        """
+        import torch
+        import cutlass, cutlass.cute as cute
+        import cuda.bindings.driver as cuda
+        from cutlass import utils
+        from cutlass.cute.runtime import from_dlpack
+
+        @cute.kernel
+        def waiter(flag: cute.Tensor, x: cute.Tensor):
+            if cute.arch.thread_idx()[0] == 0:
+                utils.distributed.spin_lock_ld_lt_relaxed_wait(flag.iterator, expected_val=1, scope="gpu")
+                x[0] = x[0] + 1
+
+        @cute.jit
+        def launch(flag: cute.Tensor, x: cute.Tensor, stream: cuda.CUstream):
+            waiter(flag, x).launch(grid=[1, 1, 1], block=[32, 1, 1], stream=stream)
+
+        flag, one, x = (torch.tensor([value], dtype=torch.int32, device="cuda") for value in (0, 1, 40))
+        waits, copies, whole = (torch.cuda.Stream() for _ in range(3))
+        compiled = cute.compile(launch, from_dlpack(flag), from_dlpack(x), cuda.CUstream(waits.cuda_stream))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=whole):
+            waits.wait_stream(whole)
+            copies.wait_stream(whole)
+            compiled(from_dlpack(flag), from_dlpack(x), cuda.CUstream(waits.cuda_stream))  # before what it waits for
+            cuda.cuMemcpyDtoDAsync(flag.data_ptr(), one.data_ptr(), 4, copies.cuda_stream)
+            done = torch.cuda.Event()
+            done.record(waits)
+            whole.wait_event(done)
+            whole.wait_stream(copies)
+            x.mul_(2)
+        assert (flag.item(), x.item()) == (0, 40)
+        graph.replay()
+        assert (flag.item(), x.item()) == (1, 82)
+        """,
+        1,
+    )

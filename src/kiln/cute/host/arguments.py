@@ -278,6 +278,7 @@ class StreamNode(Node):
 
     formats = "Q"
     key: str = "a stream"
+    is_stream = True
 
     def __init__(self, handle: int | None, stream: Any, ambient: bool = False) -> None:
         self._handle = handle

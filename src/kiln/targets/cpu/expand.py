@@ -318,10 +318,12 @@ class Expander(host.Expander):
         """Let the other threads run, if a number is not 0."""
         self.suspend(b.if_(b.compare("ne", must_wait, 0)))
 
-    def let_others_run(self, op: AnyOp, b: Builder, what: str) -> None:
+    def let_others_run(self, op: AnyOp, b: Builder, what: str, pointer: ir.Value | None = None) -> None:
         """Suspend without waiting, at a load that a loop may repeat until another thread changes the memory."""
         if _in_open_loop(op):
             self.function.spins = True
+            if pointer is not None:
+                Fields(b, self.frame_of(op), FrameHeader).store("spins_on", pointer)
             self.pause(op, b, what)
 
     def pause(self, op: AnyOp, b: Builder, what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
-from ..host.call_context import STOP_STEPS, STOP_TIMEOUT, Context
+from ..host.call_context import STOP_DEADLOCK, STOP_STEPS, STOP_TIMEOUT, Context
 from ..host.faults import where_in_kernel
 from ..lowering.sites import Site
 
@@ -25,6 +25,10 @@ class TensorMemoryFault(DSLUserCodeRuntimeError):
 def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException | None:
     """Return the exception for a fault of a kernel; None if it is one that host code has, too
     (`host.faults.report`)."""
+    if record.stop & STOP_DEADLOCK:
+        from .runtime import deadlock_report
+
+        return deadlock_report.across_devices(site, sites, details)
     if record.stop & (STOP_TIMEOUT | STOP_STEPS) or details:
         from .runtime import deadlock_report
 

@@ -28,8 +28,10 @@ STOP_INTERRUPT = 1
 STOP_TIMEOUT = 2
 STOP_STEPS = 4
 COUNTS_STEPS = 8
-"""Bits of `stop`: why kernels have to stop, and that their steps are counted."""
-STOPS = STOP_INTERRUPT | STOP_TIMEOUT | STOP_STEPS
+IN_GROUP = 16
+STOP_DEADLOCK = 32
+"""Bits of `stop`: why kernels have to stop, that their steps are counted, and that other devices may have to run."""
+STOPS = STOP_INTERRUPT | STOP_TIMEOUT | STOP_STEPS | STOP_DEADLOCK
 
 
 @struct

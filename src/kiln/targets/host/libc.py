@@ -83,6 +83,10 @@ def pthread_setspecific(key: u32, value: Ptr) -> i32: ...
 
 
 @extern
+def usleep(microseconds: u32) -> i32: ...
+
+
+@extern
 def pthread_self() -> u64: ...
 
 

@@ -7,6 +7,7 @@ share the memory of the process, so that one scheduler and one sanitizer see all
     environment.py         `os.environ` by rank
     output.py              lines of output by rank
     running.py             starts the ranks, and joins their exit statuses
+    watch.py               finds deadlocks of several devices
     collectives.py         what the collectives of torch.distributed compute
     process_group.py       the process groups of torch.distributed
     heap.py                symmetric memory: the memory of each device, and multicast addresses

@@ -6,12 +6,13 @@ import importlib.util
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import ModuleType
 
 from ..serve_cuda import device as served
 from ..serve_cuda import ranks
-from . import environment, output, packages
+from . import environment, output, packages, watch
 from . import world as worlds
 
 _GRACE = 5.0
@@ -40,6 +41,7 @@ def run_ranks(size: int, run: Callable[[ModuleType], None], new_main: Callable[[
     environment.serve(size)
     ranks.let_threads_inherit()
     world = worlds.start(size)
+    ranks.at_start.append(world.join)
     if importlib.util.find_spec("torch") is not None:
         __import__("torch")  # by one thread, before several import it
     packages.serve()
@@ -56,16 +58,15 @@ def run_ranks(size: int, run: Callable[[ModuleType], None], new_main: Callable[[
     threads = [threading.Thread(target=run_rank, args=(n,), name=f"rank {n}", daemon=True) for n in range(size)]
     for thread in threads:
         thread.start()
-    left = None
+    deadlocks = watch.Watch(world)
+    end = None
     while any(thread.is_alive() for thread in threads):
-        for thread in threads:
-            thread.join(0.1)
-        if left is None and any(statuses.values()):
-            left = _GRACE
-        if left is not None:
-            left -= 0.1 * size
-            if left < 0:
-                break
+        next((thread for thread in threads if thread.is_alive()), threads[0]).join(0.1)
+        deadlocks.look()
+        if end is None and any(statuses.values()):
+            end = time.monotonic() + _GRACE
+        if end is not None and time.monotonic() > end:
+            break
     for stream in streams:
         stream.finish()
     status = next((statuses[number] for number in statuses if statuses[number]), 0)

@@ -48,6 +48,8 @@ class World:
         self.size = size
         self.ranks: list[Rank] = [Rank(number) for number in range(size)]
         self.changed = threading.Condition()
+        self.threads: dict[int, int] = {}
+        """The ranks of threads that launch kernels."""
         self._counts: dict[tuple[Hashable, int], int] = {}
         self._meetings: dict[tuple[Hashable, int], _Meeting] = {}
         self._failed = False
@@ -57,6 +59,10 @@ class World:
         number = ranks.current()
         assert number is not None, "a thread of no rank"
         return self.ranks[number]
+
+    def join(self) -> None:
+        """Make this thread known as one of its rank that may launch kernels."""
+        self.threads[threading.get_ident()] = self.here().number
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:

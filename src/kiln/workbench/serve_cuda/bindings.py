@@ -95,14 +95,14 @@ def _size(number: Any) -> int:
     return int(number)
 
 
-def _copied(target: object, source: object, size: object) -> bool:
+def _copied(target: object, source: object, size: object, stream: int | None = None) -> bool:
     """Copy, or record a graph's copy; return whether both sides are memory."""
     size = _size(size)
     try:
         places = memory.address_of(target, size), memory.address_of(source, size)
         for place in places:  # checked now, since a graph copies later
             memory.check(place, size)
-        graphs.perform(memory.copy, *places, size)
+        graphs.perform(memory.copy, *places, size, stream=stream)
     except memory.BadAddress:
         return False
     return True
@@ -281,8 +281,8 @@ def _driver_memory(cuda: Any, calls: _Calls) -> dict[str, Any]:
             return (calls.no_memory if int(size) > 0 else calls.bad[0]), None
         return *calls.good, address if kind == "host" else cuda.CUdeviceptr(address)
 
-    def copy(target: object, source: object, size: int, *_: object) -> Any:
-        return calls.status(_copied(target, source, size))
+    def copy(target: object, source: object, size: int, stream: SupportsInt | None = None) -> Any:
+        return calls.status(_copied(target, source, size, None if stream is None else int(stream)))
 
     def copy_rows(copy: Any, *_: object) -> Any:
         rows = (*_side(copy, "dst"), *_side(copy, "src"), copy.WidthInBytes, copy.Height)

@@ -12,15 +12,26 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kiln._support import fork_safe
 from kiln.base_dsl.compiled_function import CompiledFunction
 
+from . import device as served
 from . import streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_capturing: CUDAGraph | None = None
-_thread = 0
+
+class _Capturing(threading.local):
+    """The graph that a thread captures."""
+
+    graph: CUDAGraph | None = None
+
+
+_here = _Capturing()
+_lock = fork_safe.rlock()
+_captures: list[CUDAGraph] = []
+"""The graphs that threads capture."""
 
 
 class CUDAGraph:
@@ -28,33 +39,71 @@ class CUDAGraph:
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._work: list[Callable[[], None]] = []
+        self._order: streams.Recording = streams.Recording()
         self._before: dict[int, tuple[Any, Any]] = {}
 
     def capture_begin(self, pool: object = None, capture_error_mode: str = "global") -> None:
         """Record what this thread does from now on."""
-        global _capturing, _thread
-        if _capturing is not None:
+        if _here.graph is not None:
             raise RuntimeError("CUDA error: a graph is being captured already")
         self._work = []
-        _thread = threading.get_ident()
-        _capturing = self
-        _record_compiled_calls(True)
+        self._order = streams.Recording()
+        _here.graph = self
+        streams.record(self._order)
+        with _lock:
+            _captures.append(self)
+            if len(_captures) == 1:
+                _record_compiled_calls(True)
 
     def capture_end(self) -> None:
         """End recording, and restore memory."""
-        global _capturing
-        if _capturing is not self:
+        if _here.graph is not self:
             raise RuntimeError("capture_end() without capture_begin()")
-        _capturing = None
-        _record_compiled_calls(False)
+        _here.graph = None
+        streams.record(None)
+        with _lock:
+            _captures.remove(self)
+            if not _captures:
+                _record_compiled_calls(False)
         for tensor, value in self._before.values():
             tensor.copy_(value)
         self._before = {}
 
+    def add(self, work: Callable[[], None], stream: int | None = None) -> None:
+        """Record work of a stream; None: of this thread's."""
+        self._order.add(streams.current_stream().cuda_stream if stream is None else stream)
+        self._work.append(work)
+
     def replay(self) -> None:
-        """Do the recorded work."""
-        for step in self._work:
-            step()
+        """Do the recorded work. Streams run beside each other: a kernel may wait for what another stream does."""
+        if len(set(self._order.streams)) < 2:
+            for step in self._work:
+                step()
+            return
+        done = [threading.Event() for _ in self._work]
+        failures: list[BaseException] = []
+        device = served.current_number()
+
+        def run_stream(stream: int) -> None:
+            served.set_current(device)
+            for number in [n for n, of in enumerate(self._order.streams) if of == stream]:
+                for before in self._order.after[number]:
+                    done[before].wait()
+                try:
+                    if not failures:
+                        self._work[number]()
+                except BaseException as failure:
+                    failures.append(failure)
+                finally:
+                    done[number].set()
+
+        threads = [threading.Thread(target=run_stream, args=(stream,)) for stream in dict.fromkeys(self._order.streams)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
 
     def instantiate(self) -> None:
         """Do nothing: a replay needs no preparation."""
@@ -62,6 +111,7 @@ class CUDAGraph:
     def reset(self) -> None:
         """Forget the recorded work."""
         self._work = []
+        self._order = streams.Recording()
 
     def pool(self) -> tuple[int, int]:
         """Return an identifier of the graph's memory."""
@@ -88,25 +138,25 @@ class CUDAGraph:
                     if old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 
-        self._work.append(again)
+        self.add(again)
         return result
 
 
 def run(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """Call a function of torch, and record the call if a graph is being captured."""
-    graph = _capturing
-    if graph is None or threading.get_ident() != _thread:
+    graph = _here.graph
+    if graph is None:
         return func(*args, **kwargs)
     return graph._record_torch(func, args, kwargs)
 
 
-def perform(work: Callable[..., None], *arguments: object) -> None:
-    """Do work on memory; only record it while a graph is being captured."""
-    graph = _capturing
-    if graph is None or threading.get_ident() != _thread:
+def perform(work: Callable[..., None], *arguments: object, stream: int | None = None) -> None:
+    """Do work on memory, of a stream; only record it while a graph is being captured."""
+    graph = _here.graph
+    if graph is None:
         work(*arguments)
     else:
-        graph._work.append(functools.partial(work, *arguments))
+        graph.add(functools.partial(work, *arguments), stream)
 
 
 def _record_compiled_calls(on: bool) -> None:
@@ -117,11 +167,12 @@ def _record_compiled_calls(on: bool) -> None:
         return
     _let_python_call()
 
-    def record(self: CompiledFunction[Any], leaves: Sequence[object]) -> Any:
-        graph = _capturing
-        if graph is None or threading.get_ident() != _thread:
+    def record(self: CompiledFunction[Any], leaves: Sequence[Any]) -> Any:
+        graph = _here.graph
+        if graph is None:
             return plain(self, leaves)
-        graph._work.append(functools.partial(plain, self, list(leaves)))
+        stream = None if self.stream_leaf is None else leaves[self.stream_leaf]
+        graph.add(functools.partial(plain, self, list(leaves)), stream)
         _let_python_call()  # this call may have been the one from which native code learned
         return None
 
@@ -163,11 +214,11 @@ def _loaded_function() -> type | None:
 
 
 def _record_loaded(function: object, plain: Callable[..., None], *args: object) -> None:
-    graph = _capturing
+    graph = _here.graph
     call = functools.partial(plain, function, *args)
-    if graph is None or threading.get_ident() != _thread:
+    if graph is None:
         return call()
-    graph._work.append(call)
+    graph.add(call)
     return None
 
 
@@ -178,7 +229,7 @@ def _plain_run() -> Any:
 
 def is_current_stream_capturing() -> bool:
     """Return whether work of this thread is being recorded."""
-    return _capturing is not None and threading.get_ident() == _thread
+    return _here.graph is not None
 
 
 def graph_pool_handle() -> tuple[int, int]:

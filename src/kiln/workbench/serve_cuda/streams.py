@@ -52,10 +52,12 @@ class Stream:
         pass
 
     def wait_event(self, event: Event) -> None:
-        pass
+        if _current.recording is not None:
+            _current.recording.follow(self.cuda_stream, event.after)
 
     def wait_stream(self, stream: Stream) -> None:
-        pass
+        if _current.recording is not None:
+            _current.recording.follow(self.cuda_stream, _current.recording.last(stream.cuda_stream))
 
     def record_event(self, event: Event | None = None) -> Event:
         event = Event() if event is None else event
@@ -89,12 +91,43 @@ class ExternalStream(Stream):
 DEFAULT = Stream(stream_ptr=0)
 
 
+class Recording:
+    """The order of work on streams while a graph is captured: each work is a number, and follows others."""
+
+    def __init__(self) -> None:
+        self.after: list[frozenset[int]] = []
+        """The work that each one follows."""
+        self.streams: list[int] = []
+        """The stream of each work."""
+        self._last: dict[int, frozenset[int]] = {}
+
+    def add(self, stream: int) -> None:
+        """Add work to a stream."""
+        self.after.append(self.last(stream))
+        self.streams.append(stream)
+        self._last[stream] = frozenset((len(self.after) - 1,))
+
+    def last(self, stream: int) -> frozenset[int]:
+        """Return what the next work of a stream follows."""
+        return self._last.get(stream, frozenset())
+
+    def follow(self, stream: int, work: frozenset[int]) -> None:
+        """Let what comes next on a stream follow other work, too."""
+        self._last[stream] = self.last(stream) | work
+
+
 class _Current(threading.local):
     def __init__(self) -> None:
         self.stack = [DEFAULT]
+        self.recording: Recording | None = None
 
 
 _current = _Current()
+
+
+def record(recording: Recording | None) -> None:
+    """Let streams of this thread tell a recording their order; None: no longer."""
+    _current.recording = recording
 
 
 def current_stream(device: object = None) -> Stream:
@@ -142,6 +175,8 @@ class Event:
         self.enable_timing = enable_timing
         self.cuda_event: int = next(_handles)
         self._seconds: float | None = None
+        self.after: frozenset[int] = frozenset()
+        """The work of a graph that it stands for."""
 
     @property
     def device(self) -> Any:
@@ -151,11 +186,13 @@ class Event:
     def event_id(self) -> int:
         return self.cuda_event
 
-    def record(self, stream: object = None) -> None:
+    def record(self, stream: Stream | None = None) -> None:
         self._seconds = time.perf_counter()
+        if _current.recording is not None:
+            self.after = _current.recording.last((stream or current_stream()).cuda_stream)
 
-    def wait(self, stream: Any = None) -> None:
-        pass
+    def wait(self, stream: Stream | None = None) -> None:
+        (stream or current_stream()).wait_event(self)
 
     def query(self) -> bool:
         return True

@@ -65,7 +65,7 @@ def atomic_rmw(
     if isinstance(value.type, ir.VectorType) and value_bytes(value.type) > 4:
         return _rmw_of_each(x, op, b, kind, pointer, value, modifiers)
     if pauses:
-        x.let_others_run(op, b, "loop around an atomic operation")
+        x.let_others_run(op, b, "loop around an atomic operation", pointer)
     if kind == "add" and _is_float(value.type) and x.function.is_kernel:
         x.function.adds_floats |= not _is_shared(x, pointer)
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
@@ -157,7 +157,7 @@ def atomic_cas(
     modifiers: str = "",
 ) -> ir.Value:
     """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers."""
-    x.let_others_run(op, b, "loop around an atomic operation")
+    x.let_others_run(op, b, "loop around an atomic operation", pointer)
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     result = value.type
     bits = value.type
@@ -189,7 +189,7 @@ def ordered_load(
 ) -> ir.Value:
     """Emit a load with an order; `space` is where from, if that is known."""
     if "nc" not in modifiers.split("."):  # nobody writes what it reads
-        x.let_others_run(op, b, "loop around a load")
+        x.let_others_run(op, b, "loop around a load", pointer)
     carrier = carrier_type(type_)
     if x.module.counter is not None:
         x.module.counter.access(x, op, b, space, pointer, value_bytes(carrier), value_bytes(carrier), "ld")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....base_dsl.diagnostics import DSLUserCodeRuntimeError, Span
 from ...lowering.sites import Site
+from .device_group import causes
 from .groups import DETAILS_BLOCK, DETAILS_HEADER, DETAILS_THREAD, EXITED, READY
 
 _WGMMAS = "wgmma wait"
@@ -193,6 +195,20 @@ def deadlock(sites: Sequence[Site], details: bytes) -> DeadlockFault:
         span=site.span,
         calls=site.calls,
         notes=_notes(lines[1:]),
+    )
+
+
+def across_devices(site: Site, sites: Sequence[Site], details: bytes) -> DeadlockFault:
+    """Return the fault of a launch that waits for other devices, or hosts, which wait as well."""
+    lines = _lines(read(details), sites) if details else []
+    first = next((s for s, _ in lines if s is not None), site)
+    return DeadlockFault(
+        f"deadlock of several devices: {causes.pop(threading.get_ident(), '')}{_rest(lines)}",
+        hint="a flag that one rank waits for must be raised by another one, in memory that the first one reads; every rank "
+        "launches the kernels that wait for each other",
+        span=first.span,
+        calls=first.calls,
+        notes=_notes(lines),
     )
 
 

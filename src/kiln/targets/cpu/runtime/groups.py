@@ -156,6 +156,7 @@ def initialize_frames(block: Ptr[BlockRecord], frame_size: u32, dim_x: u32, dim_
                 frame.asks = 0
                 frame.asking = 0
                 frame.refused = 0
+                frame.spins_on = None
 
 
 @waiting.export

@@ -10,6 +10,7 @@ from ...host.launch_rules import MAX_COOPERATIVE
 from ...host.libc import aligned_alloc, free, pthread_create, pthread_join
 from ...host.reports import fault, has_fault, unwatch, watch
 from ...host.signal_handler import guarded
+from .device_group import enter, leave
 from .interruption import Guard, end_guard, max_steps, now, start_guard, stop_reason, timeout
 from .records import BLOCK_BYTES, SMEM_ALIGNMENT, WARP, WARP_BYTES, Sizes
 from .schedule_order import launching, order, random, schedule, seed
@@ -328,6 +329,7 @@ def run(job: Ptr[Job], long: bool, alone: bool) -> None:
         watch()
     context.steps = 0
     context.stop = COUNTS_STEPS if max_steps.value != 0 else 0
+    context.stop |= enter(context, job.name)
     guard = local(Guard)
     limited = timeout.value != 0
     if limited:
@@ -360,6 +362,7 @@ def run(job: Ptr[Job], long: bool, alone: bool) -> None:
     for number in range(spawned):
         pthread_join(handles[number], None)
     free(smem)
+    leave(context)
     if limited:
         end_guard(guard)
     if watched:

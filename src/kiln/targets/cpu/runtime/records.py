@@ -62,6 +62,7 @@ class FrameHeader:
     asks: u32  # `setmaxnreg`s of this thread so far
     asking: u32  # whether it waits for one
     refused: u32  # whether it has read that no cluster was canceled (`launch_control.py`)
+    spins_on: Ptr  # what it read when it last let others run, in a loop
 
 
 @struct

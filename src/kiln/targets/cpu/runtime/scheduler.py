@@ -191,7 +191,8 @@ class _GroupFunction:
         healthy = self._fault_free(b)
         b.store(b.i32(0), self.halts)
         asked = b.if_(b.compare("ne", stopped(self.expansion, b, self.context), 0))
-        asked.store(self._call(asked, "kiln_cpu_step", [self.context, asked.load(i32, self.alive)], i32), self.halts)
+        what = [self.context, asked.load(i32, self.alive), self.arena, self.sizes, self.group.frame_size]
+        asked.store(self._call(asked, "kiln_cpu_round", what, i32), self.halts)
         healthy = b.binary("andi", healthy, b.compare("eq", b.load(i32, self.halts), 0))
         return (b.binary("andi", healthy, b.compare("ne", b.load(i32, self.alive), 0)),)
 
