@@ -96,6 +96,9 @@ def coalescing() -> CoalescingSession:
     return CoalescingSession()
 
 
+_Opened = Session  # in the class, the name is its own
+
+
 class _Callable(types.ModuleType):
     """Makes this module callable: `kiln.bank_conflicts()` is a `Session`."""
 
@@ -110,7 +113,7 @@ class _Callable(types.ModuleType):
         coalescing = staticmethod(coalescing)
         report = staticmethod(report)
 
-    def __call__(self) -> Session:
+    def __call__(self) -> _Opened:
         """Count bank conflicts of what this thread runs while the session is open."""
         return Session()
 

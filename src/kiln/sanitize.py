@@ -132,6 +132,10 @@ def report() -> Report:
     return Report(list(sanitizing.collected), sanitizing.schedules)
 
 
+_Opened = Session  # in the class, these names are its own
+_Reported = Report
+
+
 class _Callable(types.ModuleType):
     """Makes this module callable: `kiln.sanitize(...)` is a `Session`."""
 
@@ -142,11 +146,11 @@ class _Callable(types.ModuleType):
         Session = Session
 
         @staticmethod
-        def report() -> Report:
+        def report() -> _Reported:
             """Return all findings of this process so far."""
             ...
 
-    def __call__(self, kinds: str | tuple[str, ...] | list[str] = "default", *, raises: bool = True) -> Session:
+    def __call__(self, kinds: str | tuple[str, ...] | list[str] = "default", *, raises: bool = True) -> _Opened:
         """Look for races, memory and synchronization errors in what this thread runs while the session is open."""
         return Session(kinds, raises=raises)
 
