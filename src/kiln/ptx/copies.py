@@ -133,6 +133,13 @@ RELEASE_STORE = Form(
     scope="gpu sys",
     type="b32 b64 u32 u64 s32 s64 f32 f64",
 )
+RELEASE_REDUCE = Form(
+    "red.async",
+    ".<order>.<scope>.global.<reduction> [target: global], value",
+    order="release relaxed",
+    scope="gpu sys",
+    reduction=_spelled(SHARED_REDUCTIONS),
+)
 REDUCE_ASYNC = Form(
     "red.async",
     f".relaxed.cluster.shared::cluster{_COMPLETES}.<reduction> [target: cluster], value, [mbarrier: cluster]",

@@ -95,6 +95,12 @@ STORE_VECTOR = Form(
     count=_COUNTS,
     **(_STORED | {"type": _STORED_VECTORS}),
 )
+STORE_ASYNC = Form(
+    "multimem.st.async",
+    ".release.<scope>.global.<type> [pointer], value",
+    scope="gpu sys",
+    type="b32 b64 u32 u64 s32 s64 f32 f64",
+)
 REDUCE = Form("multimem.red", f"{_START}.<kind>.<type> [pointer], value", None, _wrong_red, **_REDUCED)
 REDUCE_VECTOR = Form(
     "multimem.red",

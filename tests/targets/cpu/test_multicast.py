@@ -225,3 +225,29 @@ def test_other_addresses_are_faults():
             with pytest.raises(DSLUserCodeRuntimeError, match="which is no multicast address"):
                 launch(wrong)
     assert [int(copy[3]) for copy in copies.memory] == [1] * DEVICES
+
+
+def test_asynchronous_stores_and_reductions_to_other_devices():
+    @cute.kernel
+    def kernel(x: cute.Pointer, copies: cute.Pointer):
+        for number in kiln.range_constexpr(4):
+            text = (
+                "st.async.release.sys.global.b32 [{$r0}], {$r1};",
+                "red.async.release.sys.global.add.u32 [{$r0}], {$r1};",
+                "red.async.release.gpu.global.min.s32 [{$r0}], {$r1};",
+                "red.async.relaxed.sys.global.max.u32 [{$r0}], {$r1};",
+            )[number]
+            cute.arch.inline_ptx(text, read_only_args=[(x + number).toint(), Int32(-5)])
+        text = "multimem.st.async.release.sys.global.b32 [{$r0}], {$r1};"
+        cute.arch.inline_ptx(text, read_only_args=[(copies + 1).toint(), Int32(9)])
+
+    @cute.jit
+    def launch(x: cute.Pointer, copies: cute.Pointer):
+        kernel(x, copies).launch(grid=1, block=1)
+
+    copies = Copies(4)
+    x = np.array([1, 7, 7, 7], np.int32)
+    with kiln.target("cpu"):
+        launch(make_ptr(Int32, x.ctypes.data, cute.AddressSpace.gmem), copies.pointer())
+    assert x.tolist() == [-5, 2, -5, -5]
+    assert [copy.tolist() for copy in copies.memory] == [[0, 9, 0, 0]] * DEVICES

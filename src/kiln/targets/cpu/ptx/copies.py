@@ -6,6 +6,7 @@ from ....mlir import ir
 from ....ptx import copies
 from ...lowering.expansion import Handlers
 from ..ops import async_copy
+from ..ops import memory as memory_ops
 from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
 from ..sanitizer.hooks import hooks_of
 from .machine import BITS, Fields, Machine, reads
@@ -117,6 +118,21 @@ def _prefetch(_m: Machine, _f: Fields) -> None:
 
 
 # --- to other CTAs ---------------------------------------------------------------------------------------------------
+
+
+@reads(INSTRUCTIONS, copies.RELEASE_STORE)
+def _release_store(m: Machine, f: Fields) -> None:
+    """Store to global memory, of this device or another one: at once, though a GPU may take its time."""
+    memory_ops.ordered_store(m.x, m.op, m.b, f.target, m.bits(f.value, BITS[f.type]), f"release.{f.scope}")
+
+
+@reads(INSTRUCTIONS, copies.RELEASE_REDUCE)
+def _release_reduce(m: Machine, f: Fields) -> None:
+    """Combine an element of global memory with a value, atomically and at once."""
+    kind, element = _reduction(f)
+    kind = f"u{kind}" if kind in ("min", "max") and element.startswith("u") else kind
+    value = m.bits(f.value, BITS[element])
+    memory_ops.atomic_rmw(m.x, m.op, m.b, kind, f.target, value, f"{f.order}.{f.scope}")
 
 
 @reads(INSTRUCTIONS, copies.STORE_ASYNC, copies.STORE_ASYNC_VECTOR)

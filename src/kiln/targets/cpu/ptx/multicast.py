@@ -39,6 +39,12 @@ def _store(m: Machine, f: Fields) -> None:
     multicast_ops.store(m.x, m.op, m.b, m.pointer(f.pointer, "global"), _value(m, f), _modifiers(f))
 
 
+@reads(INSTRUCTIONS, multicast.STORE_ASYNC)
+def _store_async(m: Machine, f: Fields) -> None:
+    value = m.bits(f.value, _width(f))
+    multicast_ops.store(m.x, m.op, m.b, m.pointer(f.pointer, "global"), value, f"release.{f.scope}")
+
+
 @reads(INSTRUCTIONS, multicast.REDUCE, multicast.REDUCE_VECTOR)
 def _reduce(m: Machine, f: Fields) -> None:
     pointer = m.pointer(f.pointer, "global")
