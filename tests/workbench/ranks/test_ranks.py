@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import pytest
 
 from kiln.workbench import run
@@ -11,7 +14,7 @@ from kiln.workbench.serve_cuda import ranks
 torch = pytest.importorskip("torch")
 
 
-def test_a_rank_is_a_program(ranks_program):
+def test_a_rank_is_a_program_with_devices(ranks_program):
     said = ranks_program(
         """
         import os, pickle, sys, threading
@@ -34,18 +37,9 @@ def test_a_rank_is_a_program(ranks_program):
         assert seen == [(str(rank), str(rank))], seen
         print("part", end=" ")
         print(f"of {rank}", sys.argv[1:], __name__)
-        """
-    ).stdout
-    assert sorted(said.splitlines()) == ["[0] part of 0 [] __main__", "[1] part of 1 [] __main__"]
 
-
-def test_devices_and_generators(ranks_program):
-    ranks_program(
-        """
-        import os
         import torch
 
-        rank = int(os.environ["RANK"])
         assert torch.cuda.device_count() == 2 and torch.cuda.current_device() == 0
         torch.cuda.set_device(rank)
         here, there = torch.device("cuda", rank), torch.device("cuda", 1 - rank)
@@ -76,7 +70,8 @@ def test_devices_and_generators(ranks_program):
         torch.manual_seed(5)
         assert torch.equal(torch.rand(2), same[0]) and torch.equal(torch.rand(2, device="cuda"), same[1])
         """
-    )
+    ).stdout
+    assert sorted(said.splitlines()) == ["[0] part of 0 [] __main__", "[1] part of 1 [] __main__"]
 
 
 COLLECTIVES = """
@@ -183,33 +178,38 @@ def test_the_first_failure_ends_the_ranks(ranks_program):
     assert "run.py" not in done.stderr and "running.py" not in done.stderr
 
 
-def test_ranks_that_disagree(ranks_program):
-    done = ranks_program(
-        """
-        import os
-        import torch, torch.distributed as dist
+def in_ranks(size: int, act: Callable[[worlds.World, int], object]) -> list[object]:
+    """Runs a function in a thread for each rank of a world; what it returns or raises there."""
+    world = worlds.World(size)
+    results: list[object] = [None] * size
 
-        dist.init_process_group("nccl")
-        if os.environ["RANK"] == "1":
-            dist.barrier()
-        else:
-            dist.all_reduce(torch.ones(1))
-        """,
-        fails=True,
-    )
-    assert "rank 0 is in all_reduce() and rank 1 is in barrier()" in done.stderr
-    done = ranks_program(
-        """
-        import os
-        import torch.distributed as dist
+    def run_rank(number: int) -> None:
+        ranks.become(number)
+        try:
+            results[number] = act(world, number)
+        except BaseException as failure:
+            results[number] = failure
+        world.end(number, "has ended", failed=False)
 
-        dist.init_process_group("nccl")
-        if os.environ["RANK"] == "0":
-            dist.barrier()
-        """,
-        fails=True,
-    )
-    assert "[0] RuntimeError: barrier() waits for rank 1, which has ended" in done.stderr
+    threads = [threading.Thread(target=run_rank, args=(number,)) for number in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_ranks_that_disagree():
+    everyone = range(3)
+    total = lambda world, rank: world.meet("group", everyone, "add()", rank, lambda data: sum(data.values()))
+    assert in_ranks(3, lambda world, rank: [total(world, rank) for _ in range(20)]) == [[3] * 20] * 3
+    calls = ["all_reduce()", "barrier()", "barrier()"]
+    said = in_ranks(3, lambda world, rank: world.meet("group", everyone, calls[rank], None, len))
+    assert all("rank 0 is in all_reduce() and rank 1 is in barrier()" in str(each) for each in said)
+    said = in_ranks(3, lambda world, rank: rank and world.meet("group", everyone, "barrier()", None, len))
+    assert said[0] == 0 and all("barrier() waits for rank 0, which has ended" in str(each) for each in said[1:])
+    said = in_ranks(2, lambda world, rank: world.meet("group", range(2), "divide()", rank, lambda data: 1 // data[0]))
+    assert all(isinstance(each, ZeroDivisionError) for each in said)
 
 
 def test_wrong_numbers_of_devices(capsys):

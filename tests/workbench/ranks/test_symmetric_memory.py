@@ -66,44 +66,38 @@ else:
 """
 
 
-def test_symmetric_memory_of_torch(ranks_program):
-    ranks_program(TORCH, 3)
+NVSHMEM = """
+from cuda.core import Device
+import nvshmem.core
+from cuda.pathfinder import load_nvidia_dynamic_lib
+
+load_nvidia_dynamic_lib("nvshmem_host")
+device = Device(rank)
+device.set_current()
+assert torch.cuda.current_device() == rank and device.create_stream().__cuda_stream__()[1]
+nvshmem.core.init(device=device, uid=nvshmem.core.get_unique_id(empty=rank != 0), rank=rank, nranks=size)
+assert (nvshmem.core.my_pe(), nvshmem.core.n_pes()) == (rank, size)
+mine = nvshmem.core.tensor((3, 4), dtype=torch.float32)
+mine.fill_(rank)
+nvshmem.core.barrier()
+for peer in range(size):
+    assert nvshmem.core.get_peer_tensor(mine, peer).eq(peer).all()
+many = nvshmem.core.get_multicast_tensor(nvshmem.core.Teams.TEAM_NODE, mine)
+assert many.shape == mine.shape and many.data_ptr() != mine.data_ptr()
+try:
+    nvshmem.core.get_multicast_tensor(nvshmem.core.Teams.TEAM_NODE, torch.ones(2, device="cuda"))
+except RuntimeError as refused:
+    assert "takes a tensor of nvshmem.core.tensor()" in str(refused)
+else:
+    raise AssertionError
+nvshmem.core.free_tensor(many)
+nvshmem.core.free_tensor(mine)
+nvshmem.core.finalize()
+"""
 
 
-def test_nvshmem_and_cuda_core(ranks_program):
-    ranks_program(
-        """
-        import os
-        import torch
-        from cuda.core import Device
-        import nvshmem.core
-        from cuda.pathfinder import load_nvidia_dynamic_lib
-
-        load_nvidia_dynamic_lib("nvshmem_host")
-        rank, size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
-        device = Device(rank)
-        device.set_current()
-        assert torch.cuda.current_device() == rank and device.create_stream().__cuda_stream__()[1]
-        nvshmem.core.init(device=device, uid=nvshmem.core.get_unique_id(empty=rank != 0), rank=rank, nranks=size)
-        assert (nvshmem.core.my_pe(), nvshmem.core.n_pes()) == (rank, size)
-        mine = nvshmem.core.tensor((3, 4), dtype=torch.float32)
-        mine.fill_(rank)
-        nvshmem.core.barrier()
-        for peer in range(size):
-            assert nvshmem.core.get_peer_tensor(mine, peer).eq(peer).all()
-        many = nvshmem.core.get_multicast_tensor(nvshmem.core.Teams.TEAM_NODE, mine)
-        assert many.shape == mine.shape and many.data_ptr() != mine.data_ptr()
-        try:
-            nvshmem.core.get_multicast_tensor(nvshmem.core.Teams.TEAM_NODE, torch.ones(2, device="cuda"))
-        except RuntimeError as refused:
-            assert "takes a tensor of nvshmem.core.tensor()" in str(refused)
-        else:
-            raise AssertionError
-        nvshmem.core.free_tensor(many)
-        nvshmem.core.free_tensor(mine)
-        nvshmem.core.finalize()
-        """
-    )
+def test_symmetric_memory_of_torch_and_nvshmem(ranks_program):
+    ranks_program(TORCH + NVSHMEM, 3)
 
 
 TWO_SHOT = """
