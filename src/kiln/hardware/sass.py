@@ -214,6 +214,16 @@ class Code:
 
         A branch back counts only if its target dominates it: waits that stand behind the code jump back, too.
         """
+        bodies = self.loop_bodies()
+        loops_: list[Loop] = []
+        for back, body in bodies:
+            inside = sum(set(body) < set(other) for _, other in bodies)
+            code = tuple(self.instructions[place] for place in body)
+            loops_.append(Loop(code, self.instructions[back].place, inside))
+        return loops_
+
+    def loop_bodies(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Return the indices of the instructions of all loops, with that of the last branch back, in the order of `loops`."""
         starts, following = self._blocks()
         above = _dominators(following)
         bodies: dict[int, set[int]] = {}
@@ -222,14 +232,11 @@ class Code:
                 if header in above[block]:
                     bodies.setdefault(header, {header}).update(_reaching(block, header, following))
         ends = [*starts[1:], len(self.instructions)]
-        loops_: list[Loop] = []
+        loops_: list[tuple[int, tuple[int, ...]]] = []
         for header, body in sorted(bodies.items()):
-            inside = sum(body < other for other in bodies.values())
             last = max((block for block in body if header in following[block]), default=header)
-            code = tuple(
-                self.instructions[place] for block in sorted(body) for place in range(starts[block], ends[block])
-            )
-            loops_.append(Loop(code, self.instructions[ends[last] - 1].place, inside))
+            code = tuple(place for block in sorted(body) for place in range(starts[block], ends[block]))
+            loops_.append((ends[last] - 1, code))
         return loops_
 
     def _blocks(self) -> tuple[list[int], list[list[int]]]:

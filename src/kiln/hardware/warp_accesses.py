@@ -35,6 +35,8 @@ class WarpAccess:
     """The most wavefronts of lanes that are served together; the most sectors of one access."""
     lanes: int
     """Lanes that took part, all accesses together."""
+    reach: int = 0
+    """Bytes from the lowest to the highest address."""
 
     UNIT: ClassVar[str] = ""
     """What `served` counts."""
@@ -97,6 +99,7 @@ def _merged(accesses: Iterable[_Access]) -> list[_Access]:
                 ideal=before.ideal + one.ideal,
                 worst=max(before.worst, one.worst),
                 lanes=before.lanes + one.lanes,
+                reach=max(before.reach, one.reach),
             )
         merged[key] = one
     return sorted(merged.values(), key=lambda one: (-one.lost, -one.served))

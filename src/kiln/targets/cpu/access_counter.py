@@ -219,6 +219,7 @@ def counted(call: Callable[[int], None], address: int, places: list[Place]) -> C
                             counter.ideal,
                             counter.worst,
                             counter.lanes,
+                            counter.highest - counter.lowest,
                         )
                         for place, counter in zip(places, counters)
                         if counter.accesses

@@ -27,6 +27,8 @@ class Counters:
     ideal: u64  # wavefronts without conflicts; sectors if the bytes were next to each other
     worst: u64  # wavefronts of one group of lanes; sectors of one access
     lanes: u64
+    lowest: u64  # address; 0: none
+    highest: u64  # behind the last byte
 
 
 @struct
@@ -193,6 +195,10 @@ def access(
     entry.width = width
     entry.is_global = is_global
     entry.mask |= u32(1) << lane
+    if counters.lowest == 0 or address < counters.lowest:
+        counters.lowest = address
+    if address + u64(width) > counters.highest:
+        counters.highest = address + u64(width)
     entry.addresses[lane] = u32(address)
     if entry.mask == full:
         settle(entry)

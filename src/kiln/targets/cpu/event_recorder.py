@@ -34,6 +34,7 @@ Value = ir.Value | int
 EVENT = events.event.symbol
 LAUNCH = events.launch.symbol
 BOX_BYTES = events.box_bytes.symbol
+TENSOR_BYTES = events.tensor_bytes.symbol
 
 
 class Kind(enum.Enum):
@@ -56,7 +57,7 @@ class Kind(enum.Enum):
     BULK = "bulk copy"
     """[target, source, bytes, mbarrier or 0]"""
     BOX = "tma"
-    """[tensor map, shared memory, mbarrier or 0, mask of CTAs, bytes, three coordinates]"""
+    """[tensor map, shared memory, mbarrier or 0, mask of CTAs, bytes, three coordinates, bytes of the tensor]"""
     COMMIT = "commit"
     """[engine]"""
     WAITED = "waited"
@@ -233,10 +234,12 @@ class EventHooks(NoHooks):
         i64 = int_type(64)
         i32 = int_type(32)
         self.recorder.expansion.declare(BOX_BYTES, [ptr_type()], [i64])
+        self.recorder.expansion.declare(TENSOR_BYTES, [ptr_type()], [i64])
         bytes_ = b.call(BOX_BYTES, [i64], [map_]).results[0]
+        whole = b.call(TENSOR_BYTES, [i64], [map_]).results[0]
         coordinates = [b.load(i32, b.byte_gep(places[0], 4 * mode)) for mode in range(3)]
         arrives = 0 if mbarrier is None else mbarrier
-        self._event(b, Kind.BOX, map_, shared, arrives, mask, bytes_, *coordinates, detail=what)
+        self._event(b, Kind.BOX, map_, shared, arrives, mask, bytes_, *coordinates, whole, detail=what)
 
     def commit(self, b: Builder, engine: int) -> None:
         self._event(b, Kind.COMMIT, engine)

@@ -18,7 +18,7 @@ NEXT = 4
 """How many different next events an event remembers."""
 BUCKETS = 1 << 18
 MIX = 0x9E37_79B9_7F4A_7C15
-VALUES = 8
+VALUES = 9
 
 
 @struct
@@ -178,6 +178,16 @@ def box_bytes(map: Ptr[TensorMap]) -> u64:
     for mode in range(MODES):
         if mode < map.rank:
             count *= u64(map.box[mode])
+    return (count * u64(bits_of(map)) + 7) // 8
+
+
+@recorder.export
+def tensor_bytes(map: Ptr[TensorMap]) -> u64:
+    """Return the bytes of the tensor that a tensor map describes."""
+    count = u64(1)
+    for mode in range(MODES):
+        if mode < map.rank:
+            count *= map.sizes[mode]
     return (count * u64(bits_of(map)) + 7) // 8
 
 
