@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import statistics
 import sys
 from pathlib import Path
@@ -20,14 +19,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kiln import cute, kernels
-from kiln.base_dsl.target import target
-from kiln.clock import sm, units
-from kiln.clock.recording import Recording
-from kiln.hardware import devices, driver, nvml, sass
+from kiln.clock import prediction
+from kiln.hardware import driver, nvml
 from kiln.measure import clocks, measurement
-from kiln.targets.nvidia import codegen
-from kiln.testing import dry_run
-from kiln.workbench.profile.static_profile import static_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,8 +38,6 @@ CONFIGS = {
     "g7": kernels.Sm90GemmConfig((128, 192, 64), (1, 1), 4, 8),
 }
 SHAPES = ((4096, 4096, 4096), (1024, 1024, 4096), (2048, 2048, 1024), (512, 4096, 4096))
-LAUNCH_US = 1.9
-"""What a launch costs besides its CTAs (`launches` of the units)."""
 
 
 def names() -> Iterator[str]:
@@ -54,6 +46,24 @@ def names() -> Iterator[str]:
     yield from (f"gemm {config} {' '.join(map(str, shape))}" for shape in SHAPES for config in CONFIGS)
     yield from ("attention 2 4096 16 128 0", "attention 4 2048 16 64 1")
     yield from (f"{kernel} {shape}" for shape in ("8192 8192", "4096 1024") for kernel in ("rms_norm", "softmax"))
+    yield from held_out()
+
+
+def held_out() -> Iterator[str]:
+    """Yield the names of the rows that no constant was chosen by."""
+    for shape in ((8192, 2048, 2048), (3072, 4096, 2048), (256, 8192, 4096), (2048, 11008, 4096)):
+        yield from (f"gemm {config} {' '.join(map(str, shape))}" for config in CONFIGS)
+    yield from (
+        "attention 2 8192 16 128 1",
+        "attention 8 1024 16 64 0",
+        "attention 4 4096 8 128 1",
+        "attention 1 2048 32 128 0",
+    )
+    yield from ("backward 2 4096 16 128 0", "backward 4 2048 16 64 1", "backward 2 2048 16 128 1")
+    yield from ("decode 16 32 8 128 8192", "decode 4 32 8 128 16384", "decode 64 16 16 128 2048")
+    for kernel in ("rms_norm", "softmax", "layer_norm", "fused_add_rms_norm"):
+        yield from (f"{kernel} {shape}" for shape in ("32768 4096", "2048 16384"))
+    yield from (f"{kernel} {shape}" for shape in ("16384 4096", "2048 2048") for kernel in ("add", "swiglu"))
 
 
 def call_of(name: str, device: str) -> Callable[[], Any]:
@@ -75,53 +85,59 @@ def call_of(name: str, device: str) -> Callable[[], Any]:
         m, n, k = map(int, words[1:])
         a, b, out = data(m, k), data(k, n), data(m, n)
         return lambda: kernels.gemm(a, b, out=out, config=CONFIGS[words[0]])
-    if kind == "attention":
+    if kind in ("attention", "backward"):
         batch, tokens, heads, head_dim, causal = map(int, words)
         q, k, v = (data(batch, tokens, heads, head_dim) for _ in range(3))
-        return lambda: kernels.flash_attention(q, k, v, causal=bool(causal))
+        if kind == "attention":
+            return lambda: kernels.flash_attention(q, k, v, causal=bool(causal))
+        out, gradient = data(batch, tokens, heads, head_dim), data(batch, tokens, heads, head_dim)
+        lse = torch.full((batch, heads, tokens), 8.0, device=device)
+        return lambda: kernels.flash_attention_backward(gradient, q, k, v, out, lse, causal=bool(causal))
+    if kind == "decode":
+        batch, heads, kv_heads, head_dim, tokens = map(int, words)
+        q = data(batch, 1, heads, head_dim)
+        k, v = (data(batch, tokens, kv_heads, head_dim) for _ in range(2))
+        return lambda: kernels.flash_attention(q, k, v)
     x, weight = data(*map(int, words)), data(int(words[1]))
-    return (lambda: kernels.rms_norm(x, weight)) if kind == "rms_norm" else lambda: kernels.softmax(x)
+    other = data(*map(int, words))
+    return {
+        "rms_norm": lambda: kernels.rms_norm(x, weight),
+        "layer_norm": lambda: kernels.layer_norm(x, weight, weight),
+        "fused_add_rms_norm": lambda: kernels.fused_add_rms_norm(x, other, weight),
+        "softmax": lambda: kernels.softmax(x),
+        "swiglu": lambda: kernels.swiglu(x, other),
+        "add": lambda: kernels.elementwise(lambda a, b: a + b, x, other),
+    }[kind]
 
 
-def measure(mhz: int) -> None:
-    """Time all rows on the current GPU, with its clock held."""
+def measure(mhz: int, only: str) -> None:
+    """Time rows on the current GPU, with its clock held; those that were not measured are kept."""
     gpu = nvml.Gpu(driver.uuid(driver.current_device()))
+    chosen = [name for name in names() if only in name]
+    kept = [line for line in ROWS.read_text().splitlines() if json.loads(line)["kernel"] not in chosen]
     with clocks.locked(gpu, mhz), ROWS.open("w") as file:
-        for name in names():
+        file.writelines(f"{line}\n" for line in kept)
+        for name in chosen:
             timed = measurement.measure(call_of(name, "cuda"), l2="warm", effort=measurement.BURST)
             row = {"kernel": name, "us": timed.us, "low": timed.low, "high": timed.high, "mhz": timed.clock_mhz}
             print(json.dumps(row), file=file, flush=True)
             print(f"{name:32} {timed.us:8.1f} us")
 
 
-def predicted_us(call: Callable[[], object], rates: sm.Rates, mhz: float) -> float:
-    """Return the predicted microseconds of a call on an H200."""
-    with Recording(1) as recording:
-        call()
-    with target("nvidia"), dry_run() as launches:
-        call()
-    device = devices.device_of("sm_90a")
-    cycles = 0.0
-    for launch, dry in zip(recording.launches, launches, strict=True):
-        code = sass.kernels(codegen.disassemble(dry.artifacts["cubin"], "-g -c -hex"))[dry.kernel]
-        resident = static_profile([dry])[0].occupancy.blocks
-        size = math.prod(dry.cluster)
-        at_once = device.sm_count * resident // size
-        clusters = math.prod(dry.grid) // size
-        cycles += sm.predict(launch, code, recording.accesses, clusters, at_once, resident, rates).cycles
-    return cycles / mhz + LAUNCH_US * len(launches)
-
-
 def report(only: str) -> None:
     """Print predictions beside the recorded times."""
-    rates = sm.Rates.measured(units.of("H200"))
     misses: list[float] = []
     for line in ROWS.read_text().splitlines():
         row = json.loads(line)
         if only in row["kernel"]:
-            predicted = predicted_us(call_of(row["kernel"], "cpu"), rates, row["mhz"])
-            misses.append(predicted / row["us"] - 1)
-            print(f"{row['kernel']:32} measured {row['us']:8.1f} us, predicted {predicted:8.1f} us, {misses[-1]:+.0%}")
+            predictions = prediction.predict(call_of(row["kernel"], "cpu"), "H200", row["mhz"], what_if=False)
+            us = sum(one.burst.us for one in predictions)
+            misses.append(us / row["us"] - 1)
+            limits = ", ".join(f"{one.limiter} {next(iter(one.busy.values())):.0%}" for one in predictions)
+            print(
+                f"{row['kernel']:32} measured {row['us']:8.1f} us, predicted {us:8.1f} us, {misses[-1]:+4.0%}  {limits}",
+                flush=True,
+            )
     if not misses:
         sys.exit(f"no row's name has {only!r}")
     print(f"mean absolute error {statistics.mean(map(abs, misses)):.1%} of {len(misses)} rows")
@@ -135,7 +151,7 @@ def main() -> None:
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT / "examples" / "hopper"))
     if options.what == "measure":
-        measure(options.clock)
+        measure(options.clock, options.only)
     else:
         report(options.only)
 

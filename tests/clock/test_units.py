@@ -10,9 +10,9 @@ from kiln import DSLRuntimeError, cute
 from kiln.base_dsl.target import target
 from kiln.clock import units
 from kiln.clock.calibration import instructions, wgmma
-from kiln.clock.sm import Rates
+from kiln.clock.rates import Rates, sustained_mhz, tensor_mhz
 from kiln.clock.units import Quantity, Units
-from kiln.hardware import sass, toolchain
+from kiln.hardware import devices, sass, toolchain
 
 
 def test_a_file_keeps_quantities():
@@ -73,8 +73,15 @@ def test_ptxas_keeps_what_is_measured():
 def test_the_units_of_an_h200():
     """WGMMA takes N / 2 cycles from N 64 on; rates follow from the file."""
     h200 = units.of("H200")
-    rates = Rates.measured(h200)
+    model = devices.model_of("H200")
+    assert model is not None
+    rates = Rates.measured(h200, model, 1305.0, 132)
     assert [round(rates.mma(n)) for n in (64, 72, 128, 256)] == [32, 36, 64, 128]
     assert round(rates.mma_latency) == 72 and rates.wake < rates.arrive
+    assert 0.9 < rates.mma_stolen < 1.1  # an instruction of the FMA pipe takes a cycle of the tensor core
+    fast, few = Rates.measured(h200, model, 1980.0, 132), Rates.measured(h200, model, 1305.0, 4)
+    assert fast.l2_bytes < rates.l2_bytes < few.l2_bytes and fast.dram_latency > rates.dram_latency
+    assert tensor_mhz(h200, model, 1305.0) < 1230 < 1700 < tensor_mhz(h200, model, 1980.0) < 1980
+    assert sustained_mhz(h200, model, 1.0) < sustained_mhz(h200, model, 0.3) < sustained_mhz(h200, model, 0.0) == 1980
     with pytest.raises(DSLRuntimeError, match="no units of H300"):
         units.of("H300")

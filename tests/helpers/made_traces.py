@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kiln.base_dsl.diagnostics import Span
-from kiln.clock.prediction import Prediction, Slice, Stall, Time, WhatIf
+from kiln.clock.prediction import Prediction, Stall, Time, WhatIf
+from kiln.clock.sm import Slice
 from kiln.measure.trace_format import Trace
 
 
@@ -77,10 +78,8 @@ def gemm(stages: int = 3, steps: int = 12, source: str = "predicted", load: floa
 
 
 def prediction(stages: int = 3, us: float = 11.5, folder: str = "/nowhere", **fields: object) -> Prediction:
-    """A prediction of the GEMM, with the slices of its trace under the simulator's names."""
+    """A prediction of the GEMM, with the slices of its trace."""
     trace = gemm(stages)
-    tracks = {"bulk load": "tma load", "bulk store": "tma store", "wgmma": "tensor, warp 4"}
-    names = {"mbarrier_wait": "wait mbarrier", "wgmma_wait": "wait wgmma", "wgmma": "mma", "tma_load": "load", "tma_store": "store"}  # fmt: skip
     causes = {edge.target: edge.source for edge in trace.edges}
     slices = []
     for number, event in enumerate(trace.events):
@@ -88,9 +87,9 @@ def prediction(stages: int = 3, us: float = 11.5, folder: str = "/nowhere", **fi
         if event.kind != "run":
             file, _, line = event.line.partition(":")
             span = Span(f"{folder}/{file}", int(line))
-            where = tracks.get(track.engine, f"warp {track.warp}")
-            slices.append(Slice(0, where, names.get(event.name, event.name), event.begin, event.end, span, causes.get(number)))  # fmt: skip
-    stall = Stall(Span(f"{folder}/step.py", 9), "mbarrier", 0.31, (4, 5, 6, 7), "tma load")
+            where = track.block, track.warp, track.engine, event.kind, event.name, event.begin, event.end, span
+            slices.append(Slice(*where, causes.get(number), event.args.get("mbarrier"), event.args.get("bytes", 0)))
+    stall = Stall(Span(f"{folder}/step.py", 9), "mbarrier", 0.31, (4, 5, 6, 7), "bulk load")
     values = {
         "kernel": "gemm_kernel", "device": "H200", "grid": (8, 4, 1), "block": (256, 1, 1), "cluster": (1, 1, 1),
         "ctas_per_sm": 1, "waves": 0.242, "cycles": 1980 * us, "burst": Time(us, 0.9 * us, 1.1 * us, 1980.0),

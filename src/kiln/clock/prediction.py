@@ -7,24 +7,37 @@ for one in predict(lambda: main(x, y)):
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..base_dsl.diagnostics import DSLRuntimeError, error
 from ..base_dsl.target import get_target
 from ..hardware import current, devices, sass
-from ..hardware.occupancy import occupancy
+from ..hardware.occupancy import Occupancy, occupancy
+from ..targets.cpu.event_recorder import Kind
 from ..targets.nvidia import codegen
 from ..testing import dry_run
-from . import sm, units
-from .recording import Launch, Recording
+from . import chip, units
+from .costs import SUB_CORES, Accesses
+from .rates import Rates, sustained_mhz, tensor_mhz
+from .recording import Launch, Recording, Warp
+from .sm import Slice, Sm
 
 if TYPE_CHECKING:
     from ..base_dsl.diagnostics import Span
     from ..hardware.devices import Model
     from ..hardware.warp_accesses import WarpAccess
     from ..targets.nvidia.dry_run import DryLaunch
+    from .costs import Memory
+
+
+SAMPLED = 2
+"""The clusters of a launch that run on the CPU target: the first, and the one in the middle of the grid."""
+MISS = 0.12
+"""The relative error that a prediction may have, as the report of `benchmarks/clock.py` shows."""
+WARP = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,34 +51,20 @@ class Time:
 
 
 @dataclasses.dataclass(frozen=True)
-class Slice:
-    """What a warp or an engine of the simulated SM did for a while; times are cycles of the SM since the launch."""
-
-    cta: int
-    """The number of the CTA among those that were simulated."""
-    track: str
-    """A warp such as "warp 4", or an engine: "tensor", "tma load", "tma store"."""
-    name: str
-    """What was done: "mma", "wait mbarrier", "load", ..."""
-    begin: float
-    end: float
-    span: Span | None = None
-    """The line of the program."""
-    cause: int | None = None
-    """The slice, by its number, whose end let this one end: the copy or the warp that a wait was for."""
-
-
-@dataclasses.dataclass(frozen=True)
 class Stall:
     """The waits of warps at one line: what they wait for, and the cycles of a warp in the steady state."""
 
     span: Span | None
     what: str
     share: float
-    """The part of the warp's time."""
+    """The part of those warps' time."""
     warps: tuple[int, ...]
     cause: str
-    """What usually ended the wait, such as "tma load" or "warp 8"."""
+    """What usually ended the wait, such as "bulk load" or "warp 8"."""
+    hits: int = 0
+    """The waits."""
+    cycles: float = 0.0
+    """Cycles of a wait, on average."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,35 +100,66 @@ class Prediction:
     what_ifs: tuple[WhatIf, ...]
     flags: tuple[str, ...]
     """What makes the prediction less sure: "not calibrated: ...", "extrapolated: ...", "coarse: ..."."""
+    launch_us: float = 0.0
+    """What the launch takes of the time."""
+    arch: str = ""
 
 
 def predict(
-    call: Callable[[], object], device: str | None = None, mhz: float | None = None, what_if: bool = True
+    call: Callable[[], object],
+    device: str | None = None,
+    mhz: float | None = None,
+    what_if: bool = True,
+    cold: bool = False,
+    progress: Callable[[str], object] = lambda phase: None,
 ) -> list[Prediction]:
     """Return the predictions of the kernels that a call launches, in order. It needs no GPU.
 
     Args:
         call: runs on the CPU target for some CTAs of each launch, and is compiled for the GPU.
-        device: the GPU's name in the table of devices; by default the first of the current architecture that has units.
-        mhz: the clock of the SMs; by default the burst and sustained clocks of the GPU.
+        device: the GPU's name in the table of devices; by default the one that represents the current architecture.
+        mhz: the clock of the SMs that the driver would say; by default the burst and sustained clocks of the GPU.
         what_if: whether the launch is simulated again with other units.
+        cold: whether the call finds nothing of its data in the L2 cache.
+        progress: is called with the name of each phase that begins.
     """
-    of = _model(device)
-    rates = sm.Rates.measured(units.of(of.name))
-    with Recording(1) as recording:
+    model = _model(device)
+    of = units.of(model.name)
+    progress("recording")
+    with Recording(SAMPLED) as recording:
         call()
-    with dry_run(of.architectures[0]) as launches:
+    progress("compiling")
+    with dry_run(model.architectures[0]) as launches:
         call()
-    if len(launches) != len(recording.launches):
+    return [
+        _predicted(
+            _Launched(recorded, dry, [a for a in recording.accesses if a.kernel == dry.kernel], model, of, cold),
+            mhz,
+            what_if,
+            progress,
+        )
+        for recorded, dry in zip(_matched(recording.launches, launches), launches, strict=True)
+    ]
+
+
+def _matched(recorded: Sequence[Launch], launches: Sequence[DryLaunch]) -> list[Launch]:
+    """Return the recorded launch of each compiled one. A kernel of which nothing is recorded has warps without events."""
+    left = list(recorded)
+    matched: list[Launch] = []
+    for dry in launches:
+        if left and left[0].kernel == dry.kernel:
+            matched.append(left.pop(0))
+        else:
+            warps = range(-(-math.prod(dry.block) // WARP))
+            ctas = range(min(math.prod(dry.grid), SAMPLED * math.prod(dry.cluster)))
+            matched.append(Launch(dry.kernel, [Warp(cta, number, []) for cta in ctas for number in warps]))
+    if left:
         raise error(
             DSLRuntimeError,
-            f"the call launched {len(recording.launches)} kernels on the CPU target, {len(launches)} on {of.name}",
+            f"the call launched {left[0].kernel} on the CPU target, and another kernel when it was compiled",
             hint="give both the same problem and config",
         )
-    return [
-        _predicted(recorded, dry, recording.accesses, of, rates, mhz, what_if)
-        for recorded, dry in zip(recording.launches, launches, strict=True)
-    ]
+    return matched
 
 
 DEFAULTS = {9: "H200", 10: "B200"}
@@ -154,42 +184,173 @@ def _model(name: str | None) -> Model:
     return row
 
 
-def _predicted(
-    recorded: Launch,
-    dry: DryLaunch,
-    accesses: Sequence[WarpAccess],
-    device: Model,
-    rates: sm.Rates,
-    mhz: float | None,
-    what_if: bool,
-) -> Prediction:
-    code = sass.kernels(codegen.disassemble(dry.artifacts["cubin"], "-g -c -hex"))[dry.kernel]
-    used = dry.resources
-    shared = used.static_smem + dry.smem
-    threads = math.prod(dry.block)
-    runs = occupancy(dry.arch, threads, used.registers, shared, used.barriers, used.tmem_columns)
-    size = math.prod(dry.cluster)
-    at_once = device.sm_count * runs.blocks // size
-    clusters = math.prod(dry.grid) // size
-    result = sm.predict(recorded, code, accesses, clusters, at_once, runs.blocks, rates)
-    at = mhz or device.most_mhz or 1000.0
-    us = result.cycles / at
-    time = Time(us, 0.85 * us, 1.15 * us, at)
+@dataclasses.dataclass(frozen=True)
+class _Launched:
+    """A launch as it was recorded and compiled, and the GPU that it is predicted on."""
+
+    recorded: Launch
+    dry: DryLaunch
+    accesses: list[WarpAccess]
+    device: Model
+    of: units.Units
+    cold: bool
+
+    @functools.cached_property
+    def code(self) -> sass.Code:
+        return sass.kernels(codegen.disassemble(self.dry.artifacts["cubin"], "-g -c -hex"))[self.dry.kernel]
+
+    @functools.cached_property
+    def occupancy(self) -> Occupancy:
+        used = self.dry.resources
+        shared = used.static_smem + self.dry.smem
+        return occupancy(
+            self.dry.arch, math.prod(self.dry.block), used.registers, shared, used.barriers, used.tmem_columns
+        )
+
+    @property
+    def ctas(self) -> int:
+        return math.prod(self.dry.grid)
+
+    @property
+    def size(self) -> int:
+        """The CTAs of a cluster."""
+        return math.prod(self.dry.cluster)
+
+    @property
+    def at_once(self) -> int:
+        """The clusters that the GPU runs at a time."""
+        return self.device.sm_count * self.occupancy.blocks // self.size
+
+    def has(self, kind: Kind) -> bool:
+        """Whether a warp did something of a kind."""
+        return any(event.site.kind is kind for warp in self.recorded.warps for event in warp.events)
+
+    def memory(self) -> Memory:
+        moved = chip.traffic(self.recorded, self.accesses, self.ctas, self.size)
+        return chip.memory_of(moved, self.device.l2_bytes, self.cold)
+
+    def rates(self, mhz: float) -> Rates:
+        return Rates.measured(self.of, self.device, mhz, min(self.device.sm_count, self.ctas))
+
+    def simulated(self, rates: Rates) -> tuple[chip.Simulated, float]:
+        """Return the simulation, and the part of the events that was found in the machine code."""
+        memory = self.memory()
+        walked = chip.walked(self.recorded, self.code, rates, Accesses(self.accesses), memory, self.size)
+        count = self.ctas // self.size
+        is_dynamic = self.has(Kind.ATOMIC)
+        ran = chip.launch_cycles(walked, rates, memory, count, self.at_once, self.occupancy.blocks, is_dynamic)
+        return ran, walked.matched
+
+    def time(self, cycles: float, rates: Rates, mhz: float, miss: float = MISS) -> Time:
+        """Return the time of some cycles where the SMs have a clock."""
+        us = (cycles + rates.drain) / mhz
+        us += rates.launch_us + (rates.lost_us(us) if self.has(Kind.WGMMA) else 0.0)
+        return Time(us, us / (1 + miss), us * (1 + miss), mhz)
+
+
+def _predicted(launched: _Launched, mhz: float | None, what_if: bool, progress: Callable[[str], object]) -> Prediction:
+    dry = launched.dry
+    device = launched.device
+    of = launched.of
+    progress(f"simulating {dry.kernel}")
+    driver_mhz = mhz or device.most_mhz or of.sm_mhz
+    multiplies = launched.has(Kind.WGMMA)
+    rates = launched.rates(driver_mhz)
+    ran, matched = launched.simulated(rates)
+    busy = _busy(ran.sm)
+    burst = launched.time(ran.cycles, rates, tensor_mhz(of, device, driver_mhz) if multiplies else driver_mhz)
+    sustained = burst
+    flags: list[str] = []
+    if multiplies and mhz is None:
+        sustained = launched.time(ran.cycles, rates, sustained_mhz(of, device, busy.get("tensor", 0.0)), 2 * MISS)
+        flags.append("not calibrated: the power that copies take, which lowers the sustained clock")
+    if matched < 1:
+        flags.append(f"ambiguous: {1 - matched:.0%} of the events were not found in the machine code")
+    if ran.extrapolated > 0.01:
+        flags.append(f"extrapolated: {ran.extrapolated:.0%} of the time was not simulated")
+    if launched.has(Kind.ATOMIC):
+        flags.append("not modelled: the order in which CTAs take tiles")
+    changes: list[WhatIf] = []
+    for change, other in _changes(rates, busy) if what_if else ():
+        progress(f"what if {change}")
+        changes.append(WhatIf(change, launched.simulated(other)[0].cycles))
     return Prediction(
-        dry.kernel,
-        device.name,
-        tuple(dry.grid),
-        tuple(dry.block),
-        tuple(dry.cluster),
-        runs.blocks,
-        clusters / at_once,
-        result.cycles,
-        time,
-        time,
-        "",
-        {},
-        (),
-        (),
-        (),
-        (),
+        kernel=dry.kernel,
+        device=device.name,
+        grid=tuple(dry.grid),
+        block=tuple(dry.block),
+        cluster=tuple(dry.cluster),
+        ctas_per_sm=launched.occupancy.blocks,
+        waves=launched.ctas / launched.size / launched.at_once,
+        cycles=ran.cycles,
+        burst=burst,
+        sustained=sustained,
+        limiter=next(iter(busy), ""),
+        busy=busy,
+        stalls=_stalls(ran.sm),
+        slices=tuple(ran.sm.slices),
+        what_ifs=tuple(changes),
+        flags=tuple(flags),
+        launch_us=rates.launch_us,
+        arch=dry.arch,
     )
+
+
+def _changes(rates: Rates, busy: dict[str, float]) -> Iterator[tuple[str, Rates]]:
+    """Yield what may be changed of the units that a kernel uses, in words and as rates."""
+    if busy.get("tensor"):
+        halved = {n: cycles / 2 for n, cycles in rates.mma_rows.items()}
+        yield "MMAs twice as fast", dataclasses.replace(rates, mma_rows=halved)
+        if busy.get("fma", 0.0) > 0.1:
+            yield "arithmetic took nothing of the tensor cores", dataclasses.replace(rates, mma_stolen=0.0)
+    if busy.get("tma load"):
+        yield (
+            "copies had half the latency",
+            dataclasses.replace(rates, tma_latency=rates.tma_latency / 2, dram_latency=rates.dram_latency / 2),
+        )
+        yield (
+            "copies twice as fast",
+            dataclasses.replace(
+                rates, tma_port=2 * rates.tma_port, l2_bytes=2 * rates.l2_bytes, dram_bytes=2 * rates.dram_bytes
+            ),
+        )
+    if busy.get("dram", 0.0) > 0.3:
+        yield "DRAM twice as fast", dataclasses.replace(rates, dram_sector=rates.dram_sector / 2)
+    elif busy.get("l2 write", 0.0) > 0.1:
+        yield (
+            "stores of threads twice as fast",
+            dataclasses.replace(rates, store_sector=rates.store_sector / 2, partial_sector=rates.partial_sector / 2),
+        )
+
+
+def _busy(sm: Sm) -> dict[str, float]:
+    """Return the part of the time that each unit of an SM is busy, busiest first; the first CTA of the cluster counts."""
+    cycles = max(state.last for state in sm.states)
+    rank = min(sm.cores)
+    units_: dict[str, float] = {}
+    for core in sm.cores[rank]:
+        for pipe, taken in core.busy.items():
+            units_[pipe] = units_.get(pipe, 0.0) + taken / SUB_CORES
+    tensor = sum(core.tensor.busy for core in sm.cores[rank]) / SUB_CORES
+    units_["tensor"] = units_.get("tensor", 0.0) + tensor
+    units_["tma load"] = sm.ports[rank].busy
+    units_["tma store"] = sm.stores[rank].busy
+    units_["l2 read"] = units_.get("l2 read", 0.0) + sm.l2[rank].busy
+    shares = {unit: taken / max(1.0, cycles) for unit, taken in units_.items() if taken}
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _stalls(sm: Sm) -> tuple[Stall, ...]:
+    """Return the waits of the simulated warps by line, longest first."""
+    spans = {state.warp.number: 0.0 for state in sm.states}
+    for state in sm.states:
+        spans[state.warp.number] += state.last - state.began
+    stalls: list[Stall] = []
+    for (what, span), waited in sm.waited.items():
+        total = sum(spans[warp] for warp in waited.warps)
+        engine, warp = max(waited.causes, key=waited.causes.__getitem__, default=("", None))
+        cause = engine or ("" if warp is None else f"warp {warp}")
+        share = waited.cycles / max(1.0, total)
+        warps = tuple(sorted(waited.warps))
+        stalls.append(Stall(span, what, share, warps, cause, waited.count, waited.cycles / waited.count))
+    return tuple(sorted(stalls, key=lambda stall: -stall.share))

@@ -17,6 +17,7 @@ from ..base_dsl import sanitizing
 from ..base_dsl.target import Instrumented
 from ..hardware.warp_accesses import WarpAccess
 from ..targets.cpu.event_recorder import Recorded
+from ..targets.cpu.events import VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,7 @@ _EVENT = np.dtype(
         ("in_bucket", "u4"),
         ("unused", "u4"),
         ("following", "u4", _NEXT),
-        ("values", "u8", 8),
+        ("values", "u8", VALUES),
     ]
 )
 _WARP = np.dtype([("launch", "u4"), ("block", "u4"), ("number", "u4"), ("last", "u4", 32)])

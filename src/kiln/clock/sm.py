@@ -11,165 +11,51 @@ import heapq
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..hardware import sass
-from ..hardware.warp_accesses import GlobalAccess, SharedAccess, WarpAccess
+from ..base_dsl.diagnostics import DSLRuntimeError, error
+from ..hardware.engines import BULK_LOAD, BULK_STORE, COPY, WGMMA
+from ..measure.trace_format import event_name
 from ..targets.cpu.event_recorder import Kind
-from .walk import WGMMA_ENGINE, Map, Segment, anchor_of
+from .costs import NOTHING, SUB_CORES, Cost
+from .walk import WGMMA_ENGINE
 
 if TYPE_CHECKING:
-    from ..hardware.sass import Code
-    from .recording import Event, Launch, Warp
-    from .units import Units
+    from ..base_dsl.diagnostics import Span
+    from .costs import Memory
+    from .rates import Rates
+    from .recording import Event, Warp
 
-SUB_CORES = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class Rates:
-    """What the units take, in cycles."""
-
-    mma_rows: dict[int, float] = dataclasses.field(
-        default_factory=lambda: {8: 18.9, 16: 20.7, 32: 24.7, 64: 32.8, 96: 48.7, 128: 65.0, 192: 97.1, 256: 129.3}
-    )
-    """Cycles of an MMA of 64 x n x 16, by n."""
-    mma_latency: float = 32.0
-    """What an MMA takes beyond that until its accumulators can be read."""
-    tma_issue: float = 48.0
-    tma_latency: float = 700.0
-    tma_bytes: float = 60.0
-    """Bytes that an SM gets from the L2 cache in a cycle while all do."""
-    store_latency: float = 700.0
-    store_bytes: float = 40.0
-    arrive: float = 20.0
-    wake: float = 40.0
-    """From the last arrival until a waiting warp goes on."""
-    barrier: float = 25.0
-    cluster: float = 300.0
-    start: float = 900.0
-    """From the launch of a CTA until its first instruction, and from its last until the next CTA's."""
-    sector: float = 1.0
-    """Cycles of the path to the L2 cache for a sector of 32 bytes that a warp reads or writes."""
-
-    @classmethod
-    def measured(cls, units: Units) -> Rates:
-        """Return the rates that a GPU's units say; those of copies are guesses still."""
-        rows = units.matching(r"wgmma f16 n(\d+) smem, groups of 4, wait 1")
-        mmas = {int(n): quantity.value for (n,), quantity in rows.items()}
-        arrive = units["mbarrier arrive, 1 warps"].value
-        return cls(
-            mma_rows=mmas,
-            mma_latency=units["wgmma f16 n256 smem, groups of 1, wait 0"].value - mmas[256],
-            arrive=arrive,
-            wake=units["hand over, mbarrier"].value - arrive,
-            barrier=units["sync_threads, 4 warps"].value,
-            cluster=units["cluster barrier, 2 ctas"].value,
-        )
-
-    def mma(self, n: int) -> float:
-        """Return the cycles of an MMA whose K has 32 bytes."""
-        measured = sorted(self.mma_rows)
-        for low, high in itertools.pairwise(measured):
-            if low <= n <= high:
-                part = (n - low) / (high - low)
-                return self.mma_rows[low] * (1 - part) + self.mma_rows[high] * part
-        return self.mma_rows[measured[-1]] * n / measured[-1]
-
-
-LATENCY = (
-    (r"LDS|LDSM", 30.0),
-    (r"LDG|LD\b", 700.0),
-    (r"ATOM|RED", 700.0),
-    (r"LDL", 40.0),
-    (r"MUFU", 24.0),
-    (r"S2R|S2UR|CS2R", 25.0),
-    (r"LDC|ULDC", 40.0),
-    (r"SHFL|VOTE|MATCH|REDUX", 25.0),
-    (r"R2UR", 12.0),
-    (r"POPC|FLO|BREV|I2F|F2I|F2F", 18.0),
-    (r"HMMA|IMMA|QMMA|DMMA", 33.0),
-)
-"""Cycles until a result is there, of instructions whose scoreboard says when."""
-INTERVAL = (
-    (r"MUFU|F2I|I2F|F2F|POPC|FLO|BREV", "mufu", 8.0),
-    (r"FFMA|FADD|FMUL|FFMA2|FADD2|FMUL2|IMAD|HFMA2|HADD2|HMUL2", "fma", 1.0),
-    (r"HMMA", "tensor", 16.0),
-    (r"DFMA|DADD|DMUL", "fp64", 2.0),
-    (r"STSM|LDSM", "lsu", 16.0),
-    (r"LDS\.128|STS\.128|LDG\S*\.128|STG\S*\.128", "lsu", 16.0),
-    (r"LDS\.64|STS\.64|LDG\S*\.64|STG\S*\.64", "lsu", 8.0),
-    (r"LDS|STS|LDG|STG|SHFL|ATOMS|LDL|STL|RED|ATOMG|LDGSTS", "lsu", 4.0),
-    (r"I|LOP3|SHF|PRMT|SEL|FSEL|FSETP|FMNMX|ISETP|LEA|MOV|F2FP|VIADD|PLOP3|FSET|SGXT|P2R|R2P|BMSK|VIMNMX", "alu", 2.0),
-)
-"""The pipe of a sub-core that takes an instruction, and the cycles until it takes the next; the LSU is the SM's, for four of them."""
-_COMPILED = (
-    tuple((re.compile(pattern), value) for pattern, value in LATENCY),
-    tuple((re.compile(pattern), pipe, value) for pattern, pipe, value in INTERVAL),
-)
+MOST_SLICES = 20_000
+"""The slices that are kept of a simulation."""
+_CLUSTER_BARRIER = 16
+_EVERY_CTA = 0xFFFFFFFF
+_CP_ASYNC_GROUPS = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Cost:
-    """What a segment takes: cycles of a warp alone, and cycles of each pipe."""
+class Slice:
+    """What a warp or an engine of the simulated SM did for a while; times are cycles of the SM since the CTA's launch."""
 
-    alone: float
-    pipes: dict[str, float]
-
-
-class Served:
-    """Sectors and wavefronts of an access, averages by source line; where a line has none, as if nothing were lost."""
-
-    def __init__(self, accesses: Iterable[WarpAccess]) -> None:
-        totals: dict[tuple[type, str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
-        for one in accesses:
-            if one.span is not None:
-                entry = totals[type(one), one.span.filename, one.span.line]
-                entry[0] += one.served
-                entry[1] += one.ideal
-                entry[2] += one.accesses
-        self._lost = {key: served / max(1, ideal) for key, (served, ideal, _) in totals.items()}
-
-    def factor(self, kind: type, place: tuple[str, int]) -> float:
-        """Return by how much more is served than would be without conflicts or gaps."""
-        return self._lost.get((kind, *place), 1.0)
-
-
-def cost_of(code: Code, segment: Segment, without_last: bool, rates: Rates, served: Served) -> Cost:
-    """Return the cost of a segment; its last instruction may be an anchor, which has a cost of its own."""
-    now = 0.0
-    ready = [0.0] * 6
-    pipes: dict[str, float] = defaultdict(float)
-    for index in segment.instructions[:-1] if without_last else segment.instructions:
-        one = code.instructions[index]
-        control = one.control
-        pipes["issue"] += 1.0
-        for pattern, pipe, interval in _COMPILED[1]:
-            if pattern.match(one.name):
-                if pipe == "lsu" and re.match(r"LD[GL]|ST[GL]|LDGSTS|RED|ATOMG", one.name):
-                    factor = served.factor(GlobalAccess, one.place)
-                    bytes_ = 32 * sass.access_bytes(one.name)
-                    pipes["gmem"] += SUB_CORES * max(1.0, bytes_ / 32) * factor * rates.sector
-                elif pipe == "lsu":
-                    interval *= served.factor(SharedAccess, one.place)
-                pipes[pipe] += interval
-                break
-        if control is None:
-            now += 4.0
-            continue
-        now = max([now, *(ready[board] for board in control.waits)])
-        latency = next((value for pattern, value in _COMPILED[0] if pattern.match(one.name)), 20.0)
-        if control.writes is not None:
-            ready[control.writes] = max(ready[control.writes], now + latency)
-        if control.reads is not None:
-            ready[control.reads] = max(ready[control.reads], now + 12.0)
-        now += max(1, control.stall)
-    if without_last and segment.instructions:
-        control = code.instructions[segment.instructions[-1]].control
-        if control is not None:
-            now = max([now, *(ready[board] for board in control.waits)])
-    return Cost(max(now, 0.5), dict(pipes))
+    block: int
+    """The number of the CTA in the grid."""
+    warp: int | None
+    """The warp, or the one that the engine works for."""
+    engine: str
+    """Empty for what a warp does itself; else the engine, by its name in `hardware/engines.py`."""
+    kind: str
+    """One of the kinds of `kiln.trace/1`: "wait", "issue", "arrive", "work", "run"."""
+    name: str
+    """The operation, as `mbarrier_wait`."""
+    begin: float
+    end: float
+    span: Span | None = None
+    """The line of the program."""
+    cause: int | None = None
+    """The number of the slice whose end let this one end or begin: the copy or the warp that a wait was for."""
+    mbarrier: int | None = None
+    bytes: int = 0
 
 
 class Engine:
@@ -186,6 +72,25 @@ class Engine:
         return self.free
 
 
+class TensorCore(Engine):
+    """The tensor core of a sub-core, which loses time to other instructions while it has MMAs to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending: list[Ending] = []
+
+    def lose(self, now: float, cycles: float) -> None:
+        """Let all that has not ended end later."""
+        self.free += cycles
+        self.pending = [one for one in self.pending if one.done > now]
+        for one in self.pending:
+            one.done += cycles
+
+
+Go = Callable[[float, "int | None"], None]
+"""What goes on at a time, with the number of the slice that let it."""
+
+
 @dataclasses.dataclass
 class Mbarrier:
     """Arrivals and bytes that the current phase waits for."""
@@ -194,7 +99,18 @@ class Mbarrier:
     pending: int = 1
     bytes: int = 0
     phase: int = 0
-    waiting: list[tuple[int, Callable[[float], None]]] = dataclasses.field(default_factory=list)
+    waiting: list[tuple[int, Go]] = dataclasses.field(default_factory=list)
+    cause: int | None = None
+    """The slice that completed the last phase."""
+
+
+@dataclasses.dataclass
+class Ending:
+    """When asynchronous operations of a group end: their sources are read, all is done; the last one's slice."""
+
+    read: float = 0.0
+    done: float = 0.0
+    cause: int | None = None
 
 
 @dataclasses.dataclass
@@ -205,16 +121,39 @@ class State:
     steps: list[tuple[Cost, Event | None]]
     cta: tuple[int, int]
     """Which of the CTAs that ran on this SM it belongs to, and its place in its cluster."""
+    began: float = 0.0
     at: int = 0
-    open_mmas: float = 0.0
-    """When the last MMA that was issued ends."""
-    groups: list[float] = dataclasses.field(default_factory=list)
-    stores: list[tuple[float, float]] = dataclasses.field(default_factory=list)
-    pending_stores: tuple[float, float] = (0.0, 0.0)
-    copies: list[float] = dataclasses.field(default_factory=list)
-    pending_copies: float = 0.0
-    waits: dict[str, float] = dataclasses.field(default_factory=dict)
+    mmas: Ending = dataclasses.field(default_factory=Ending)
+    mma_groups: list[Ending] = dataclasses.field(default_factory=list)
+    stores: Ending = dataclasses.field(default_factory=Ending)
+    store_groups: list[Ending] = dataclasses.field(default_factory=list)
+    copies: Ending = dataclasses.field(default_factory=Ending)
+    copy_groups: list[Ending] = dataclasses.field(default_factory=list)
+    cluster_arrivals: int = 0
+    last: float = 0.0
+    """When it did something last."""
     done: float = -1.0
+
+
+@dataclasses.dataclass
+class Waited:
+    """The waits of warps at one line."""
+
+    cycles: float = 0.0
+    count: int = 0
+    warps: set[int] = dataclasses.field(default_factory=set)
+    causes: dict[tuple[str, int | None], int] = dataclasses.field(default_factory=lambda: defaultdict(int))
+    """How often which engine or warp ended it."""
+
+
+@dataclasses.dataclass
+class Running:
+    """A segment that a warp runs."""
+
+    left: float
+    cost: Cost
+    then: Callable[[float], None]
+    rate: float = 1.0
 
 
 class SubCore:
@@ -222,17 +161,16 @@ class SubCore:
 
     def __init__(self, sm: Sm) -> None:
         self.sm = sm
-        self.active: dict[int, list[float | Cost | Callable[[float], None]]] = {}
+        self.tensor = TensorCore()
+        self.active: list[Running] = []
         self.last = 0.0
-        self.rates: dict[int, float] = {}
         self.version = 0
-        self.numbers = itertools.count()
         self.busy: dict[str, float] = defaultdict(float)
 
     def run(self, now: float, cost: Cost, then: Callable[[float], None]) -> None:
         """Run a segment, and call `then` at its end."""
         self._progress(now)
-        self.active[next(self.numbers)] = [cost.alone, cost, then]
+        self.active.append(Running(cost.alone, cost, then))
         self._plan(now)
 
     def _progress(self, now: float) -> None:
@@ -240,112 +178,151 @@ class SubCore:
         self.last = now
         if passed <= 0:
             return
-        for number, entry in self.active.items():
-            cost = entry[1]
-            assert isinstance(cost, Cost)
-            share = passed * self.rates.get(number, 1.0)
-            entry[0] -= share  # pyright: ignore[reportOperatorIssue]
-            for pipe, cycles in cost.pipes.items():
-                self.busy[pipe] += cycles * share / cost.alone
+        stolen = 0.0
+        for one in self.active:
+            one.left -= passed * one.rate
+            stolen += one.cost.pipes.get("fma", 0.0) * passed * one.rate / one.cost.alone
+        beside = min(1.0, max(0.0, self.tensor.free - (now - passed)) / passed)
+        if stolen and beside:
+            self.tensor.lose(now - passed, stolen * beside * self.sm.rates.mma_stolen)
 
     def _plan(self, now: float) -> None:
         load: dict[str, float] = defaultdict(float)
-        for _, cost, _ in self.active.values():
-            assert isinstance(cost, Cost)
-            for pipe, cycles in cost.pipes.items():
-                load[pipe] += cycles / cost.alone
-        self.rates = {
-            number: 1.0 / max([1.0, *(load[pipe] for pipe in entry[1].pipes)])  # pyright: ignore[reportAttributeAccessIssue]
-            for number, entry in self.active.items()
-        }
+        for one in self.active:
+            for pipe, cycles in one.cost.pipes.items():
+                load[pipe] += cycles / one.cost.alone
+        if self.tensor.free > now:
+            for pipe, factor in self.sm.rates.beside_mma.items():
+                load[pipe] *= factor
+        for one in self.active:
+            one.rate = 1.0 / max([1.0, *(load[pipe] for pipe in one.cost.pipes)])
         self.version += 1
-        if not self.active:
-            return
-        version = self.version
-        end = min(entry[0] / self.rates[number] for number, entry in self.active.items())  # pyright: ignore[reportOperatorIssue]
-        self.sm.at(now + max(0.0, end), lambda time: self._finish(time, version))
+        if self.active:
+            version = self.version
+            end = min(one.left / one.rate for one in self.active)
+            self.sm.at(now + max(0.0, end), lambda time: self._finish(time, version))
 
     def _finish(self, now: float, version: int) -> None:
         if version != self.version:
             return
         self._progress(now)
-        done = [number for number, entry in self.active.items() if entry[0] <= 1e-6]  # pyright: ignore[reportOperatorIssue]
-        finished = [self.active.pop(number)[2] for number in done]
+        finished = [one for one in self.active if one.left <= 1e-6]
+        self.active = [one for one in self.active if one.left > 1e-6]
+        for one in finished:
+            for pipe, cycles in one.cost.pipes.items():
+                self.busy[pipe] += cycles
         self._plan(now)
-        for then in finished:
-            then(now)  # pyright: ignore[reportCallIssue]
+        for one in finished:
+            one.then(now)
 
 
 class Sm:
     """The SM, with the CTAs of a cluster beside each other as if each had an SM of its own."""
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: Rates, memory: Memory) -> None:
         self.rates = rates
+        self.memory = memory
         self.queue: list[tuple[float, int, Callable[[float], None]]] = []
         self.order = itertools.count()
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
-        self.named: dict[tuple[object, int], list[Callable[[float], None]]] = defaultdict(list)
+        self.named: dict[tuple[object, int], list[Go]] = defaultdict(list)
         self.arrived: dict[tuple[object, int], int] = defaultdict(int)
         self.cores: dict[int, list[SubCore]] = {}
-        self.tensor: dict[int, list[Engine]] = {}
-        self.tma: dict[int, Engine] = {}
+        self.ports: dict[int, Engine] = {}
+        self.l2: dict[int, Engine] = {}
         self.stores: dict[int, Engine] = {}
         self.states: list[State] = []
         self.starts: dict[int, int] = {}
         """The first mbarrier of each CTA of the cluster: other addresses of theirs differ by as much."""
         self.live: dict[object, int] = defaultdict(int)
         """The threads of each CTA."""
+        self.cluster_threads: dict[int, int] = defaultdict(int)
+        self.cluster_phases: dict[int, int] = defaultdict(int)
+        self.cluster_opened: dict[int, float] = defaultdict(float)
         self.unfinished: dict[int, int] = defaultdict(int)
         """The warps of each copy of the cluster that are not done."""
         self.copies: Iterator[int] = iter(())
-        self.marks: list[tuple[float, float, object, int, str]] = []
+        self.kept = 1
+        self.slices: list[Slice] = []
+        self.taken_steps = 0
+        self.halfway = 0.0
+        """When half of all steps had been done."""
+        self.half = 0
+        self.waited: dict[tuple[str, Span | None], Waited] = defaultdict(Waited)
+        self.missed = 0.0
+        self.may_start = 0.0
+        self.described: dict[tuple[int, int], float] = {}
+        self.ends: list[float] = []
 
     def at(self, time: float, action: Callable[[float], None]) -> None:
         heapq.heappush(self.queue, (time, next(self.order), action))
 
     def run(
-        self, warps: Sequence[tuple[int, Warp, list[tuple[Cost, Event | None]]]], copies: int, resident: int
+        self,
+        warps: Sequence[tuple[int, Warp, list[tuple[Cost, Event | None]]]],
+        copies: int,
+        resident: int,
+        most: int | None = None,
     ) -> float:
-        """Run copies of a cluster, so many at a time; return when the last ends. Warps come with the rank of their CTA."""
+        """Run copies of a cluster, so many at a time, for some steps at most; return when the last ends.
+
+        Warps come with the rank of their CTA.
+        """
+        steps = copies * sum(len(steps) for _, _, steps in warps)
+        self.half = min(steps, most or steps) // 2
         for rank in {rank for rank, _, _ in warps}:
             self.cores[rank] = [SubCore(self) for _ in range(SUB_CORES)]
-            self.tensor[rank] = [Engine() for _ in range(SUB_CORES)]
-            self.tma[rank] = Engine()
+            self.ports[rank] = Engine()
+            self.l2[rank] = Engine()
             self.stores[rank] = Engine()
         self.warps = warps
         self.copies = iter(range(copies))
-        for _ in range(min(copies, resident)):
+        self.kept = min(copies, resident)
+        for _ in range(self.kept):
             self._start(0.0)
-        while self.queue:
+        time = 0.0
+        while self.queue and (most is None or self.taken_steps < most):
             time, _, action = heapq.heappop(self.queue)
             action(time)
+        if self.queue:
+            return time
         stuck = [state for state in self.states if state.done < 0]
         if stuck:
-            places = [(state.cta, state.warp.number, state.steps[state.at][1]) for state in stuck]
-            raise RuntimeError(f"warps wait for ever: {places[:4]}")
+            event = stuck[0].steps[stuck[0].at][1]
+            raise error(
+                DSLRuntimeError,
+                f"in the clock's simulation {len(stuck)} warps wait for ever, such as warp {stuck[0].warp.number} of the CTA",
+                hint="the clock does not model what they wait for",
+                span=event.site.span if event is not None else None,
+            )
         return max(state.done for state in self.states)
+
+    # --- warps -------------------------------------------------------------------------------------------------------
 
     def _start(self, now: float) -> None:
         """Start the next copy of the cluster."""
         copy = next(self.copies, None)
         if copy is None:
             return
+        now = max(now, self.may_start)
+        self.may_start = now + self.rates.start_interval
         for rank, warp, steps in self.warps:
-            state = State(warp, steps, (copy, rank))
+            state = State(warp, steps, (copy, rank), began=now)
             self.states.append(state)
             self.live[state.cta] += 32
+            self.cluster_threads[copy] += 32
             self.unfinished[copy] += 1
-            self.at(now + self.rates.start, lambda time, state=state: self._step(time, state))
+            self.at(now, lambda time, state=state: self._step(time, state))
 
     def _step(self, now: float, state: State) -> None:
         """Run the next segment of a warp."""
         if state.at >= len(state.steps):
-            state.done = now
-            self.unfinished[state.cta[0]] -= 1
-            if not self.unfinished[state.cta[0]]:
-                self._start(now)
+            self._end(now, state)
             return
         cost, event = state.steps[state.at]
+        if cost is NOTHING and event is not None:
+            self._do(now, state, event)
+            return
         core = self.cores[state.cta[1]][state.warp.number % SUB_CORES]
 
         def then(time: float) -> None:
@@ -356,199 +333,301 @@ class Sm:
 
         core.run(now, cost, then)
 
+    def _end(self, now: float, state: State) -> None:
+        state.done = now
+        self._slice(state, "run", "warp", state.began, now, None)
+        self.unfinished[state.cta[0]] -= 1
+        if not self.unfinished[state.cta[0]]:
+            self.ends.append(now)
+            self._start(now + self.rates.turnover)
+
     def _next(self, now: float, state: State) -> None:
         state.at += 1
+        state.last = now
+        self.taken_steps += 1
+        if self.taken_steps == self.half:
+            self.halfway = now
         self._step(now, state)
 
-    def _resume(self, began: float, now: float, state: State, what: str) -> None:
-        if now > began + 0.5:
-            self.marks.append((began, now, state.cta, state.warp.number, what))
-        state.waits[what] = state.waits.get(what, 0.0) + now - began
+    def _slice(
+        self,
+        state: State,
+        kind: str,
+        name: str,
+        begin: float,
+        end: float,
+        event: Event | None,
+        cause: int | None = None,
+        engine: str = "",
+        mbarrier: int | None = None,
+        bytes_: int = 0,
+    ) -> int | None:
+        """Keep a slice, if it is of one of the first CTAs; return its number."""
+        if state.cta[0] >= self.kept or len(self.slices) >= MOST_SLICES:
+            return None
+        warp: int | None = state.warp.number
+        if engine:
+            warp = state.warp.number // 4 * 4 if engine == WGMMA.name else None
+        span = event.site.span if event is not None else None
+        one = Slice(state.warp.block, warp, engine, kind, name, begin, end, span, cause, mbarrier, bytes_)
+        self.slices.append(one)
+        return len(self.slices) - 1
+
+    def _wait_over(self, began: float, now: float, state: State, event: Event, cause: int | None) -> None:
+        """Let a warp go on behind a wait."""
+        mbarrier = event.values[0] if event.site.kind is Kind.WAIT else None
+        self._slice(state, "wait", event_name(event.site.operation), began, now, event, cause, mbarrier=mbarrier)
+        entry = self.waited[event_name(event.site.operation), event.site.span]
+        entry.cycles += now - began
+        entry.count += 1
+        entry.warps.add(state.warp.number)
+        if cause is not None:
+            by = self.slices[cause]
+            entry.causes[by.engine, None if by.engine else by.warp] += 1
         self.at(now, lambda time: self._next(time, state))
+
+    # --- events ------------------------------------------------------------------------------------------------------
 
     def _do(self, now: float, state: State, event: Event) -> None:
         kind = event.site.kind
-        rates = self.rates
         values = event.values
-        lanes = event.mask.bit_count()
         if kind is Kind.MBARRIER_INIT:
             self.mbarriers[state.cta[0], values[0]] = Mbarrier(values[1], values[1])
         elif kind is Kind.ARRIVE:
-            self._arrive(now + rates.arrive, (state.cta[0], values[0]), lanes * values[1], values[2])
+            name = event_name(event.site.operation)
+            cause = self._slice(state, "arrive", name, now, now, event, mbarrier=values[0])
+            lanes = event.mask.bit_count()
+            self._arrive(now + self.rates.arrive, (state.cta[0], values[0]), lanes * values[1], values[2], cause)
         elif kind is Kind.WAIT:
-            self._wait(now, state, values[0], values[1])
+            self._wait(now, state, event)
             return
         elif kind is Kind.BOX:
-            self._box(now, state, event)
+            if event.site.detail == "load":
+                self._load(now, state, event, values[2], values[3], values[4])
+            else:
+                self._store(now, state, event, values[4])
+        elif kind is Kind.BULK:
+            if values[3]:
+                self._load(now, state, event, values[3], _EVERY_CTA, values[2])
+            else:
+                self._store(now, state, event, values[2])
         elif kind is Kind.WGMMA:
-            n = _mma_n(event.site.detail)
-            core = self.tensor[state.cta[1]][state.warp.number % SUB_CORES]
-            began = max(core.free, now)
-            state.open_mmas = core.serve(now, rates.mma(n))
-            self.marks.append((began, state.open_mmas, state.cta, 100 + state.warp.number % SUB_CORES, "mma"))
+            self._mma(now, state, event)
         elif kind is Kind.COMMIT:
             if values[0] == WGMMA_ENGINE:
-                state.groups.append(state.open_mmas + rates.mma_latency)
-            elif values[0] == 1:
-                state.copies.append(state.pending_copies)
+                state.mma_groups.append(state.mmas)
+            elif values[0] == _CP_ASYNC_GROUPS:
+                state.copy_groups.append(dataclasses.replace(state.copies))
             else:
-                state.stores.append(state.pending_stores)
+                state.store_groups.append(dataclasses.replace(state.stores))
         elif kind is Kind.COPY:
-            done = self.tma[state.cta[1]].serve(now, lanes * values[2] / rates.tma_bytes) + rates.tma_latency
-            state.pending_copies = max(state.pending_copies, done)
-        elif kind is Kind.WGMMA_WAITED:
-            ends = state.groups[: len(state.groups) - values[0]] if values[0] else state.groups
-            self._resume(now, max([now, *ends[-1:]]), state, "wgmma")
-            return
-        elif kind is Kind.WAITED:
-            if values[0] == 1:
-                ends = state.copies[: len(state.copies) - values[1]] if values[1] else state.copies
-                self._resume(now, max([now, *ends]), state, "cp.async")
-            else:
-                read = values[2] != 0
-                pairs = state.stores[: len(state.stores) - values[1]] if values[1] else state.stores
-                self._resume(now, max([now, *(pair[0] if read else pair[1] for pair in pairs)]), state, "store")
+            self._copy(now, state, event)
+        elif kind in (Kind.WGMMA_WAITED, Kind.WAITED):
+            self._groups(now, state, event)
             return
         elif kind is Kind.BARRIER:
             self._barrier(now, state, event)
             return
+        elif kind is Kind.PASSED and values[0]:
+            self._cluster_wait(now, state, event)
+            return
         self._next(now, state)
 
-    def _arrive(self, now: float, address: tuple[int, int], arrivals: int, bytes_: int) -> None:
-        barrier = self.mbarriers.get(address)
-        if barrier is None:
-            return
-        barrier.bytes += bytes_
-        barrier.pending -= arrivals
-        self._complete(now, barrier)
+    def _mma(self, now: float, state: State, event: Event) -> None:
+        core = self.cores[state.cta[1]][state.warp.number % SUB_CORES].tensor
+        began = max(core.free, now)
+        end = core.serve(now, self.rates.mma(_mma_n(event.site.detail)))
+        cause = state.mmas.cause
+        if state.warp.number % SUB_CORES == 0:
+            issued = self._slice(state, "issue", "wgmma", now, now, event)
+            cause = self._slice(state, "work", "wgmma", began, end, event, issued, WGMMA.name)
+        state.mmas = Ending(end, end + self.rates.mma_latency, cause)
+        core.pending.append(state.mmas)
 
-    def _landed(self, now: float, address: tuple[int, int], bytes_: int) -> None:
-        barrier = self.mbarriers.get(address)
+    def _groups(self, now: float, state: State, event: Event) -> None:
+        """Wait until no more than some groups of an engine are left."""
+        values = event.values
+        reads = False
+        if event.site.kind is Kind.WGMMA_WAITED:
+            groups = state.mma_groups
+            left = values[0]
+        else:
+            groups = state.copy_groups if values[0] == _CP_ASYNC_GROUPS else state.store_groups
+            left = values[1]
+            reads = groups is state.store_groups and values[2] != 0
+        over = groups[: len(groups) - left] if left else groups
+        last = max(over, key=lambda one: one.read if reads else one.done, default=Ending())
+        if reads:
+            self._wait_over(now, max(now, last.read), state, event, last.cause)
+        else:
+            self._until(now, now, last, state, event)
+
+    def _until(self, began: float, now: float, last: Ending, state: State, event: Event) -> None:
+        """Let a warp wait for an ending, which may be put off meanwhile."""
+        if last.done <= now + 0.5:  # what is left may be stolen from for ever
+            self._wait_over(began, now, state, event, last.cause)
+        else:
+            self.at(last.done, lambda time: self._until(began, time, last, state, event))
+
+    def _arrive(self, now: float, key: tuple[int, int], arrivals: int, bytes_: int, cause: int | None) -> None:
+        barrier = self.mbarriers.get(key)
+        if barrier is not None:
+            barrier.bytes += bytes_
+            barrier.pending -= arrivals
+            self._complete(now, barrier, cause)
+
+    def _landed(self, now: float, key: tuple[int, int], bytes_: int, cause: int | None) -> None:
+        barrier = self.mbarriers.get(key)
         if barrier is not None:
             barrier.bytes -= bytes_
-            self._complete(now, barrier)
+            self._complete(now, barrier, cause)
 
-    def _complete(self, now: float, barrier: Mbarrier) -> None:
+    def _complete(self, now: float, barrier: Mbarrier, cause: int | None) -> None:
         if barrier.pending > 0 or barrier.bytes > 0:
             return
         barrier.phase ^= 1
         barrier.pending = barrier.count
+        barrier.cause = cause
         waiting, barrier.waiting = barrier.waiting, []
         for parity, go in waiting:
             if barrier.phase != parity:
-                self.at(now + self.rates.wake, go)
+                self.at(now + self.rates.wake, lambda time, go=go: go(time, cause))
             else:
                 barrier.waiting.append((parity, go))
 
-    def _wait(self, now: float, state: State, address: int, parity: int) -> None:
-        barrier = self.mbarriers.get((state.cta[0], address))
-        if barrier is None or barrier.phase != parity & 1:
-            self.at(now + self.rates.arrive, lambda time: self._next(time, state))
-            return
-        barrier.waiting.append((parity & 1, lambda time: self._resume(now, time, state, "mbarrier")))
+    def _wait(self, now: float, state: State, event: Event) -> None:
+        parity = event.values[1] & 1
+        barrier = self.mbarriers.get((state.cta[0], event.values[0]))
 
-    def _box(self, now: float, state: State, event: Event) -> None:
-        rates = self.rates
-        _, _, mbarrier, mask, bytes_, *_ = event.values
-        if event.site.detail == "load":
-            service = max(rates.tma_issue, bytes_ / rates.tma_bytes)
-            done = self.tma[state.cta[1]].serve(now, service) + rates.tma_latency
-            self.marks.append((done - rates.tma_latency - service, done, state.cta, 110, "tma"))
-            targets = [mbarrier]
-            if mask != 0xFFFFFFFF:
-                own = self.starts[state.cta[1]]
-                targets = [mbarrier + start - own for rank, start in self.starts.items() if mask >> rank & 1]
-            for target in targets:
-                self.at(done, lambda time, target=target: self._landed(time, (state.cta[0], target), bytes_))
+        def go(time: float, cause: int | None) -> None:
+            self._wait_over(now, time, state, event, cause)
+
+        if barrier is None or barrier.phase != parity:
+            go(now + self.rates.arrive, barrier.cause if barrier is not None else None)
         else:
-            read = self.stores[state.cta[1]].serve(now, max(rates.tma_issue, bytes_ / rates.store_bytes)) + 200.0
-            state.pending_stores = (read, read + rates.store_latency)
+            barrier.waiting.append((parity, go))
+
+    def _load(self, now: float, state: State, event: Event, mbarrier: int, mask: int, bytes_: int) -> None:
+        """Copy to the shared memory of one CTA of the cluster, or of those in a mask."""
+        rates = self.rates
+        rank = state.cta[1]
+        memory = self.memory
+        wire = bytes_ * max(memory.different / rates.l2_bytes, memory.missed / rates.dram_bytes)
+        begin = max(self.l2[rank].free, now)
+        requested = self.l2[rank].serve(now, max(rates.tma_issue, wire))
+        self.missed += memory.late
+        misses = self.missed >= 1.0
+        self.missed -= float(misses)
+        latency = rates.tma_latency + (rates.dram_latency if misses else 0.0)
+        latency = max(latency, self._described(state, event.values[0]) + rates.descriptor - now)
+        issued = self._slice(
+            state, "issue", event_name(event.site.operation), now, now, event, mbarrier=mbarrier, bytes_=bytes_
+        )
+        ranks = [rank] if mask == _EVERY_CTA else [one for one in self.ports if mask >> one & 1]
+        for target in ranks:
+            done = max(requested + latency, self.ports[target].serve(begin + latency, bytes_ / rates.tma_port))
+            for core in self.cores[target]:
+                if core.tensor.free > now:
+                    core.tensor.lose(now, rates.mma_lost * bytes_ / 1024)
+            barrier = mbarrier
+            if self.starts:
+                barrier += self.starts.get(target, 0) - self.starts.get(rank, 0)
+            cause = self._slice(
+                state,
+                "work",
+                event_name(event.site.operation),
+                begin,
+                done,
+                event,
+                issued,
+                BULK_LOAD.name,
+                barrier,
+                bytes_,
+            )
+            self.at(done, lambda time, b=barrier, c=cause: self._landed(time, (state.cta[0], b), bytes_, c))
+
+    def _described(self, state: State, map_: int) -> float:
+        """Return when the first CTA of an SM that uses a tensor map begins: kernels prefetch it there."""
+        return self.described.setdefault((state.cta[1], map_), state.began)
+
+    def _store(self, now: float, state: State, event: Event, bytes_: int) -> None:
+        rates = self.rates
+        rate = min(rates.store_port, rates.l2_write_bytes)
+        if self.memory.written:
+            rate = min(rate, rates.dram_write_bytes / self.memory.written)
+        engine = self.stores[state.cta[1]]
+        begin = max(engine.free, now)
+        end = engine.serve(now, max(rates.tma_issue, bytes_ / rate))
+        name = event_name(event.site.operation)
+        issued = self._slice(state, "issue", name, now, now, event, bytes_=bytes_)
+        cause = self._slice(
+            state, "work", name, begin, end + rates.store_latency, event, issued, BULK_STORE.name, None, bytes_
+        )
+        state.stores = Ending(end + rates.store_latency, end + rates.store_latency, cause)
+
+    def _copy(self, now: float, state: State, event: Event) -> None:
+        rates = self.rates
+        bytes_ = event.mask.bit_count() * event.values[2]
+        wire = bytes_ * max(self.memory.different / rates.l2_bytes, self.memory.missed / rates.dram_bytes)
+        end = self.l2[state.cta[1]].serve(now, max(wire, bytes_ / rates.tma_port))
+        end += rates.load_latency + self.memory.late * rates.dram_latency
+        cause = self._slice(
+            state, "work", event_name(event.site.operation), now, end, event, None, COPY.name, None, bytes_
+        )
+        state.copies = Ending(max(state.copies.done, end), max(state.copies.done, end), cause)
 
     def _barrier(self, now: float, state: State, event: Event) -> None:
         number, threads, mode, *_ = event.values
-        if number == 16:
-            self._resume(now, now + self.rates.cluster, state, "cluster")
+        if number == _CLUSTER_BARRIER:
+            self._cluster_arrive(now, state, event)
+            self._next(now, state)
             return
         key = state.cta, number
         self.arrived[key] += 32
-        go = lambda time: self._resume(now, time, state, "barrier")
+        cause = self._slice(state, "arrive", event_name(event.site.operation), now, now, event)
+
+        def go(time: float, by: int | None) -> None:
+            self._wait_over(now, time, state, event, by)
+
         waits = mode == 1
         if waits:
             self.named[key].append(go)
-        if self.arrived[key] >= (threads or self.live[state.cta]):
+        expected = threads or self.live[state.cta]
+        if self.arrived[key] >= expected:
             self.arrived[key] = 0
+            takes = self.rates.barrier + self.rates.barrier_warp * max(0, expected // 32 - 4)
             for each in self.named.pop(key, []):
-                self.at(now + self.rates.barrier, each)
+                self.at(now + takes, lambda time, each=each: each(time, cause))
         if not waits:
             self._next(now, state)
+
+    def _cluster_arrive(self, now: float, state: State, event: Event) -> None:
+        cluster = state.cta[0]
+        key = cluster, _CLUSTER_BARRIER
+        self.arrived[key] += 32
+        state.cluster_arrivals += 1
+        cause = self._slice(state, "arrive", event_name(event.site.operation), now, now, event)
+        if self.arrived[key] >= self.cluster_threads[cluster]:
+            self.arrived[key] = 0
+            self.cluster_phases[cluster] += 1
+            self.cluster_opened[cluster] = now + self.rates.cluster
+            for each in self.named.pop(key, []):
+                self.at(now + self.rates.cluster, lambda time, each=each: each(time, cause))
+
+    def _cluster_wait(self, now: float, state: State, event: Event) -> None:
+        cluster = state.cta[0]
+
+        def go(time: float, by: int | None) -> None:
+            self._wait_over(now, time, state, event, by)
+
+        if self.cluster_phases[cluster] >= state.cluster_arrivals:
+            opened = max(now, self.cluster_opened[cluster])
+            self.at(opened, lambda time: go(time, None))
+        else:
+            self.named[cluster, _CLUSTER_BARRIER].append(go)
 
 
 def _mma_n(detail: str) -> int:
     n = re.search(r"n=(\d+)", detail)
     assert n is not None, detail
     return int(n.group(1))
-
-
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """How long a launch takes, and the SM that was simulated."""
-
-    cycles: float
-    sm: Sm
-
-
-def steps_of(
-    launch: Launch, code: Code, rates: Rates, served: Served
-) -> list[tuple[int, Warp, list[tuple[Cost, Event | None]]]]:
-    """Return the warps of the first cluster that was recorded, each with the rank of its CTA, and with its steps."""
-    ways = Map(code)
-    costs: dict[tuple[tuple[int, ...], bool], Cost] = {}
-
-    def cost(segment: Segment, is_last: bool) -> Cost:
-        key = segment.instructions, is_last
-        if key not in costs:
-            costs[key] = cost_of(code, segment, not is_last, rates, served)
-        return costs[key]
-
-    stepped: list[tuple[int, Warp, list[tuple[Cost, Event | None]]]] = []
-    for warp in launch.warps:
-        segments = iter(ways.walk(warp.events).segments)
-        steps: list[tuple[Cost, Event | None]] = []
-        for event in warp.events:
-            if anchor_of(event) is None:
-                steps.append((_NOTHING, event))
-            else:
-                steps.append((cost(next(segments, Segment(())), False), event))
-        last = next(segments, None)
-        if last is not None:
-            steps.append((cost(last, True), None))
-        stepped.append((launch.blocks.index(warp.block), warp, steps))
-    return stepped
-
-
-_NOTHING = Cost(0.01, {})
-
-
-def predict(
-    launch: Launch, code: Code, accesses: Iterable[WarpAccess], clusters: int, at_once: int, resident: int, rates: Rates
-) -> Prediction:
-    """Return the prediction of a launch of some clusters, of which a GPU runs `at_once`, and an SM `resident` CTAs, at a time."""
-    warps = steps_of(launch, code, rates, Served(accesses))
-    starts: dict[int, int] = {}
-    for rank, warp, _ in warps:
-        first = next((event.values[0] for event in warp.events if event.site.kind is Kind.MBARRIER_INIT), None)
-        if first is not None:
-            starts.setdefault(rank, first)
-    own = -(-clusters * resident // at_once)  # of an SM
-
-    def simulated(copies: int) -> tuple[float, Sm]:
-        sm = Sm(rates)
-        sm.starts = starts
-        return sm.run(warps, copies, resident), sm
-
-    most = min(own, 3 * resident)
-    cycles, sm = simulated(most)
-    if own > most:
-        fewer, _ = simulated(most - resident)
-        cycles += (cycles - fewer) * (own - most) / resident
-    return Prediction(cycles, sm)

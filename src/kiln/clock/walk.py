@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..targets.cpu.event_recorder import Kind
@@ -95,9 +95,11 @@ class Walk:
 class Map:
     """The anchors of a kernel's code, and the shortest ways from each to the next ones."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, accessed: Callable[[Instruction], bool] = lambda one: False) -> None:
+        """Take a kernel's code; `accessed` says of an instruction whether it accessed memory in the recorded run."""
         self.code = code
         self.anchors = [anchor_at(one) for one in code.instructions]
+        self.accessed = [accessed(one) for one in code.instructions]
         self._ways: dict[int, dict[int, tuple[int, ...]]] = {}
 
     def ways(self, start: int) -> dict[int, tuple[int, ...]]:
@@ -107,41 +109,77 @@ class Map:
         return self._ways[start]
 
     def _ways_from(self, start: int) -> dict[int, tuple[int, ...]]:
-        instructions = self.code.instructions
-        before: dict[int, int | None] = {start: None}
-        ends: dict[int, int] = {}
-        waiting = [start]
-        for at in waiting:
-            if at >= len(instructions):
-                continue
-            one = instructions[at]
-            if self.anchors[at] is not None:
-                ends.setdefault(at, at)
-                if not one.conditional:
-                    continue
-            if one.name.startswith("EXIT"):
-                ends.setdefault(-1, at)
-                if not one.conditional:
-                    continue
-            for after in self._following(at, one):
-                if after not in before:
-                    before[after] = at
-                    waiting.append(after)
+        """Of the ways to an anchor, the one with the most instructions that accessed something counts, then the shortest."""
+        best: dict[int, tuple[int, int, int | None]] = {start: (0, 0, None)}
+        ends: dict[int, tuple[int, int, int]] = {}
+        for at, afters in self._forward(start):
+            accesses, length, _ = best[at]
+            accesses += self.accessed[at]
+            length += 1
+            end = self._end(at)
+            if end is not None and (end not in ends or (accesses, -length) > (ends[end][0], -ends[end][1])):
+                ends[end] = accesses, length, at
+            for after in afters:
+                if after not in best or (accesses, -length) > (best[after][0], -best[after][1]):
+                    best[after] = accesses, length, at
         ways: dict[int, tuple[int, ...]] = {}
-        for anchor, last in ends.items():
+        for anchor, (_, _, last) in ends.items():
             way: list[int] = []
             at: int | None = last
             while at is not None:
                 way.append(at)
-                at = before[at]
+                at = best[at][2]
             ways[anchor] = tuple(reversed(way))
         return ways
 
-    def _following(self, at: int, one: Instruction) -> list[int]:
+    def _end(self, at: int) -> int | None:
+        """Return what ends at an instruction: the index of an anchor, -1 for the kernel's end, None for nothing."""
+        if self.anchors[at] is not None:
+            return at
+        return -1 if self.code.instructions[at].name.startswith("EXIT") else None
+
+    def _forward(self, start: int) -> list[tuple[int, list[int]]]:
+        """Return what is reached without an anchor between, each with its successors but for branches back.
+
+        Each comes behind all that lead to it.
+        """
+        instructions = self.code.instructions
+        finished: dict[int, list[int]] = {}
+        under_way: dict[int, None] = {}
+        stack: list[tuple[int, list[int], list[int]]] = []
+
+        def enter(at: int) -> None:
+            ends = self._end(at) is not None and not instructions[at].conditional
+            nexts = [] if ends else [one for one in self._following(at) if one < len(instructions)]
+            under_way[at] = None
+            stack.append((at, nexts, []))
+
+        enter(start)
+        while stack:
+            at, left, kept = stack[-1]
+            if not left:
+                stack.pop()
+                del under_way[at]
+                finished[at] = kept
+                continue
+            after = left.pop()
+            if after not in under_way:
+                kept.append(after)
+                if after not in finished:
+                    enter(after)
+        return list(reversed(finished.items()))
+
+    def _following(self, at: int) -> list[int]:
+        one = self.code.instructions[at]
         target = self.code.target(at)
         if one.name.startswith("BRA") and target is not None:
             return [at + 1, target] if one.conditional else [target]
         return [at + 1]
+
+    def loops(self) -> list[frozenset[int]]:
+        """Return the instructions of the loops without anchors, outer ones first."""
+        bodies = [body for _, body in self.code.loop_bodies()]
+        return [frozenset(body) for body in bodies if not any(self.anchors[index] for index in body)]
 
     def walk(self, events: Sequence[Event]) -> Walk:
         """Return the way of a warp with some events."""

@@ -153,7 +153,7 @@ def test_beside_a_measurement_the_prediction_says_by_how_much_it_missed(contract
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     answer = {"version": "H200 1", "predictions": [prediction(3.0)], "trace": None, "files": {}}
     monkeypatch.setattr(profile_jobs, "predicted", lambda **_: answer)
-    args = types.SimpleNamespace(seed=0, steady=False, quiet=True)
+    args = types.SimpleNamespace(seed=0, steady=False, quiet=True, l2="cold")
     made = bench._with_prediction(own, args)
     assert made.predicted is not None and made.predicted.us[1] == 3.0
     monkeypatch.setattr(bench.driver, "device_name", lambda _: "NVIDIA A100-SXM4-80GB")

@@ -61,7 +61,7 @@ def predicted(monkeypatch, tmp_path):
     """Predictions that are not computed; a list of what they were asked for."""
     asked = []
 
-    def predict(call, device, mhz, what_if):
+    def predict(call, device, mhz, what_if, cold):
         asked.append((device, mhz, what_if))
         return [prediction(folder=str(tmp_path))]
 
@@ -81,7 +81,7 @@ def test_the_prediction_is_printed_with_its_reasons(case, predicted, capsys):
     assert "limited by tensor; busy: tensor 83%, smem 52%" in said
     assert "critical path: 44% tma_load (bulk load) at step.py:6" in said
     assert "not calibrated: TMA stores" in said
-    assert "step.py:9 31 4-7 mbarrier tma load line_9 = 9" in said
+    assert "step.py:9 31 4-7 mbarrier bulk load line_9 = 9" in said
     assert "MMAs twice as fast -14.1%" in said and "one more stage +0.0%" in said
     (record,) = journal_of(wb.load(case)).read()[0]
     assert (record.status, record.protocol, record.us) == ("ok", "profile-clock", None)

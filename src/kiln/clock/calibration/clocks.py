@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ... import cute, utils
 from ...base_dsl.ranges import range_constexpr
@@ -10,7 +10,7 @@ from ...base_dsl.typing import Float16, Float32, Int32, Int64
 from ...cute import arch
 from ...cute.nvgpu import warpgroup
 from ...utils import LayoutEnum, sm90
-from .board import Board, Row, row
+from .board import REPEATS, Board, Row, row
 
 N = 256
 LOOPS = (4000, 40000)
@@ -91,6 +91,9 @@ class Duty:
             times[2] = Int64(1)
 
 
+DIPS = (15, 30, 60, 500)
+"""Microseconds of kernels of which it is measured what they lose until the clock has settled."""
+CYCLES_OF_LOOP = 1024
 CASES: Sequence[tuple[str, int, int, int]] = (
     ("zeros, 1 cta", 1, 0, 0),
     ("zeros, all sms", 0, 0, 0),
@@ -101,9 +104,24 @@ CASES: Sequence[tuple[str, int, int, int]] = (
 )
 
 
+def _long(board: Board, compiled: Callable[..., object], sms: int) -> float:
+    """Return the nanoseconds of a cycle when tensor cores have run for long."""
+    few, many = (board.words(lambda loops=loops: compiled(board.results, sms, 1, 0, loops, 0), 2) for loops in LOOPS)
+    return (many[1] - few[1]) / (many[0] - few[0])
+
+
 def measure(board: Board) -> Iterator[Row]:
     """Yield megahertz."""
     compiled = cute.compile(Duty(), board.results, 1, 0, 0, 1, 0)
+    sms = board.device.sm_count
+    ns_of_cycle = _long(board, compiled, sms)
+    for us in DIPS:
+        loops = max(1, round(us * 1000 / ns_of_cycle / CYCLES_OF_LOOP))
+        lost: list[float] = []
+        for _ in range(REPEATS):
+            cycles, ns = board.words(lambda loops=loops: compiled(board.results, sms, 1, 0, loops, 0), 2)
+            lost.append(ns - cycles * ns_of_cycle)
+        yield row(f"lost to the dip in {us} us", lost, "ns")
     for name, ctas, random, pause in CASES:
         loops = (LOOPS[0] * 1000 // (1000 + pause), LOOPS[1] * 1000 // (1000 + pause))
         arguments = ctas or board.device.sm_count, random, pause

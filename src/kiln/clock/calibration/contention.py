@@ -1,4 +1,4 @@
-"""WGMMA beside TMA loads and beside accesses of threads: what shared memory gives when several units use it."""
+"""WGMMA beside TMA loads, beside accesses of threads and beside their arithmetic: what units that share memory and registers give."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ COLUMNS = 64
 ROW_BYTES = 2 * COLUMNS
 BOX_ROWS = 128
 DEPTH = 4
+CHAINS = 8
+ARITHMETIC = {
+    "ffma": "fma.rn.f32 {x}, {x}, {y}, {z};",
+    "ffma same": "fma.rn.f32 {x}, {x}, {x}, {x};",
+    "fmul": "mul.rn.f32 {x}, {x}, 0f3F800001;",
+    "mufu": "ex2.approx.ftz.f32 {x}, {x};",
+    "cvt": "cvt.rn.f16x2.f32 {x}, {x}, {y};",
+    "lop3": "lop3.b32 {x}, {x}, {y}, {z}, 0x96;",
+    "max": "max.f32 {x}, {x}, {y};",
+}
+"""What warps compute, in several chains at a time."""
 
 
 class Beside:
@@ -141,14 +152,18 @@ class Beside:
                         arch.mbarrier_wait(full + stage, (count // DEPTH - 1) % 2)
             else:
                 address = Int32(words.iterator.toint()) + (thread % 128) * 16
-                total = Int32(0)
+                total = [Int32(thread + chain) for chain in range_constexpr(CHAINS)]
                 while seen == 0:
-                    for _ in range_constexpr(16):
-                        total = self.access(address, total)
+                    for number in range_constexpr(16):
+                        if const_expr(self.what in ARITHMETIC):
+                            total = self.compute(total, [address, cta + 5])
+                        else:
+                            total[number % CHAINS] = self.access(address, total[number % CHAINS])
                     count += 16
                     seen = self.done(over)
-                if total == 1:
-                    times[3] = Int64(2)
+                for chain in range_constexpr(CHAINS):
+                    if total[chain] == 1:
+                        times[3] = Int64(2)
             if thread == 128 and cta == 0:
                 times[1] = Int64(count)
                 times[2] = arch.clock64() - begun
@@ -163,6 +178,12 @@ class Beside:
         read = "{ .reg .b32 t<4>; ld.volatile.shared.v4.b32 {t0, t1, t2, t3}, [{$r0}]; xor.b32 {$w0}, {$r1}, t3; }"
         return arch.inline_ptx(read, write_only_types=[Int32], read_only_args=[address, total])
 
+    def compute(self, values: list[Int32], others: list[Int32]) -> list[Int32]:
+        """Do one operation in each chain."""
+        line = ARITHMETIC[self.what].replace("{y}", "{$r0}").replace("{z}", "{$r1}")
+        lines = [line.replace("{x}", f"{{$rw{chain}}}") for chain in range(CHAINS)]
+        return list(arch.inline_ptx("\n".join(lines), read_write_args=values[:CHAINS], read_only_args=others))
+
     def done(self, over: cute.Pointer) -> Int32:
         """Return whether the MMAs are done."""
         read = "ld.volatile.shared.b32 {$w0}, [{$r0}];"
@@ -171,8 +192,8 @@ class Beside:
 
 def measure(board: Board) -> Iterator[Row]:
     """Yield the cycles of an MMA and of what runs beside it."""
-    for what in ("tma", "lds", "sts"):
-        for n in (64, 128, 256):
+    for what in ("tma", "lds", "sts", *ARITHMETIC):
+        for n in (128, 256) if what in ARITHMETIC else (64, 128, 256):
             compiled = cute.compile(Beside(n, what), board.results, board.data, 1, 1, 1, 0)
             boxes = board.device.l2_cache // 4 // (BOX_ROWS * ROW_BYTES)
             for ctas in (1, board.device.sm_count):

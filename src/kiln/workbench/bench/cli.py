@@ -406,7 +406,9 @@ def _with_prediction(benched: Benched, args: argparse.Namespace) -> Benched:
     arguments = {"where": benched.case.where, "problem": benched.problem, "config": benched.config, "seed": args.seed}
     with Local(jobs=1, gpus=[]) as runner, command_line.progress(None, "predicting", args.quiet) as progress:
         try:
-            answer = predicting.predict(benched.case, arguments, runner, PREDICTION_TIMEOUT, progress=progress)
+            answer = predicting.predict(
+                benched.case, arguments, runner, PREDICTION_TIMEOUT, cold=args.l2 == "cold", progress=progress
+            )
         except CannotProfile:  # the measurement is what was asked for
             return benched
     return dataclasses.replace(benched, predicted=Predicted.of(answer, args.steady))
@@ -598,7 +600,7 @@ def _predicted(
 ) -> tuple[Predicted | None, str]:
     """Return what the clock predicts, or why it does not."""
     try:
-        answer = predicting.predict(case, arguments, runner, _TIMEOUT, progress=step)
+        answer = predicting.predict(case, arguments, runner, _TIMEOUT, cold=args.l2 == "cold", progress=step)
     except CannotProfile as reason:
         return None, str(reason).partition("\n")[0]
     return Predicted.of(answer, args.steady), ""

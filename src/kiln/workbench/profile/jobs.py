@@ -63,18 +63,20 @@ def predicted(
     device: str,
     mhz: float | None = None,
     what_if: bool = True,
+    cold: bool = False,
     path: str | None = None,
     notes: str | None = None,
 ) -> timeline.Record:
     """Return the clock's predictions of what a Case launches, and write their traces to `path`.
 
-    What is being done goes to the file `notes`, a line for each step.
+    With `cold`, the call finds nothing in the L2 cache. What is being done goes to the file `notes`, a line for each step.
     """
     case, _ = opened(where)
     inputs = case.inputs(problem, seed)
     with open(notes or os.devnull, "a", buffering=1) as log:
         print("recording", file=log)
-        predictions = predict(lambda: case.kernel(*inputs, config=config, problem=problem), device, mhz, what_if)
+        call = lambda: case.kernel(*inputs, config=config, problem=problem)
+        predictions = predict(call, device, mhz, what_if, cold)
         traces = [trace_of(each, launch) for launch, each in enumerate(predictions)]
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)

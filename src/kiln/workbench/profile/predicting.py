@@ -70,12 +70,13 @@ def predict(
     clock: float | str | None = None,
     trace: Path | None = None,
     what_if: bool = False,
+    cold: bool = False,
     progress: Callable[..., None] = lambda text="", steps=1: None,
 ) -> ClockProfile:
     """Return the clock's profile of a call; raise CannotProfile if there is none. `trace` is the file for the timeline."""
     device = device_of(case)
     mhz = clock if isinstance(clock, float) else None
     with clock_profile.Progress(progress) as notes:
-        more = {"mhz": mhz, "what_if": what_if, "path": str(trace) if trace else None, "notes": notes}
+        more = {"mhz": mhz, "what_if": what_if, "cold": cold, "path": str(trace) if trace else None, "notes": notes}
         (outcome,) = runner.run([job_of(case, arguments, device, timeout, **more)])
     return clock_profile.profile_of({**answer_of(outcome), "at": clock}, case.name)

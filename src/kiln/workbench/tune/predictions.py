@@ -37,7 +37,7 @@ def device_of(gpu: object, arch: str) -> str | None:
 
 def job_of(case: Case, arguments: Mapping[str, object], device: str, arch: str, timeout: float) -> Job:
     """Return the job that predicts a config for an architecture."""
-    job = predicting.job_of(case, arguments, device, timeout)
+    job = predicting.job_of(case, arguments, device, timeout, cold=True)  # as configs are timed
     return dataclasses.replace(job, env={**job.env, "CUTE_DSL_ARCH": arch})
 
 
