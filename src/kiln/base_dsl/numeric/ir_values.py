@@ -6,6 +6,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable
+from typing import cast
 
 from .. import trace
 from ..bindings import ir
@@ -33,9 +34,12 @@ def have_operators() -> None:
 
 def _in_type_of(operand: object, other: object) -> object:
     """Return a Python integer as a number of the type of an IR value, whose bits it may state: 0x80000000 of an i32."""
-    if type(operand) is not int or not isinstance(other, ir.Value) or not isinstance(other.type, ir.IntegerType):
+    if type(operand) is not int or not isinstance(other, ir.Value):
         return operand
-    width = other.type.width
+    kind = cast("ir.Value", other).type
+    if not isinstance(kind, ir.IntegerType):
+        return operand
+    width = kind.width
     is_pattern = 1 << width - 1 <= operand < 1 << width
     return operand - (1 << width) if width > 1 and is_pattern else operand
 

@@ -9,7 +9,7 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Numeric
-from ...dialects import cute
+from ..deferred_dialects import cute
 from ..tensor.pointer import Pointer, from_ir
 from .values import i1, kernel_only, number
 

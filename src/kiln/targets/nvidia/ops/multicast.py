@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from ....dialects import nvgpu
 from ....dialects.nvgpu.multicast import words_of
 from ....mlir import ir
@@ -15,9 +17,20 @@ HANDLERS = Handlers()
 Multicast = nvgpu.multicast.MultimemLoadReduce | nvgpu.multicast.MultimemStore | nvgpu.multicast.MultimemReduce
 
 
-def _parts(op: Multicast, words: int) -> dict[str, object]:
-    parts = {"order": op.order, "scope": op.scope, "space": "global", "type": op.type, "pointer": op.pointer}
-    return parts | ({"count": words} if words > 1 else {})
+class _Parts(TypedDict, total=False):
+    order: str
+    scope: str
+    space: str
+    type: str
+    pointer: ir.Value
+    count: int
+
+
+def _parts(op: Multicast, words: int) -> _Parts:
+    parts = _Parts(order=op.order, scope=op.scope, space="global", type=op.type, pointer=op.pointer)
+    if words > 1:
+        parts["count"] = words
+    return parts
 
 
 @HANDLERS.expands(nvgpu.multicast.MultimemLoadReduce)
