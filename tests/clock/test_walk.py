@@ -11,7 +11,7 @@ import pytest
 from example_running import load
 from nvidia_testing import needs_nvdisasm
 
-from kiln import cute
+from kiln import cute, kernels
 from kiln.base_dsl.diagnostics import Span
 from kiln.clock import chip, sm, units, walk
 from kiln.clock.costs import Accesses, Cost, Costs, Memory
@@ -21,6 +21,7 @@ from kiln.hardware import devices, sass
 from kiln.hardware.warp_accesses import GlobalAccess
 from kiln.targets.cpu.event_recorder import EventSite, Kind
 from kiln.targets.nvidia import codegen
+from kiln.testing import dry_run
 
 pytestmark = needs_nvdisasm
 STEPS = ("step_2_gemm", "step_3_pipeline", "step_4_roles", "step_6_persistent")
@@ -54,6 +55,21 @@ def test_every_warp_is_found_in_the_machine_code(name):
             assert after.instructions in ways.ways(before.instructions[-1] + 1).values()
         mmas += sum(event.site.kind is Kind.WGMMA for event in way.events)
     assert mmas >= 4 * 512 // 16
+
+
+def test_copies_of_all_lanes_are_one_event():
+    gate, up = (np.zeros((8, 2048), np.float16) for _ in range(2))
+    with Recording(2) as recording:
+        kernels.swiglu(gate, up)
+    with dry_run("sm_90a") as launches:
+        kernels.swiglu(gate, up)
+    (launch,) = recording.launches
+    copies = [event for event in launch.warps[0].events if event.site.kind is Kind.COPY]
+    assert copies and all(event.mask == 0xFFFFFFFF for event in copies)
+    (code,) = sass.kernels(codegen.disassemble(launches[0].artifacts["cubin"], "-g -c -hex")).values()
+    assert all(walk.Map(code).walk(warp.events).is_whole for warp in launch.warps)
+    moved = chip.traffic(launch, [], 8)
+    assert moved.loaded == moved.loaded_once == 2 * 8 * 2048 * 2
 
 
 def test_a_way_that_the_code_does_not_have_is_lost():

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 from ..hardware.warp_accesses import GlobalAccess, WarpAccess
 from ..targets.cpu.event_recorder import Kind
 from .costs import Accesses, Costs, Memory
+from .rates import SECTOR
 from .sm import Sm
 from .walk import Map, Segment, anchor_of
 
 if TYPE_CHECKING:
     from ..hardware.sass import Code
+    from ..targets.cpu.event_recorder import EventSite
     from .costs import Cost
     from .rates import Rates
     from .recording import Event, Launch, Warp
 
+WARP = 32
 L2_USED = 0.8
 """The part of the L2 cache that data survive in from one launch to the next."""
 MOST_SHARED = 8.0
@@ -40,7 +43,6 @@ class Traffic:
     loaded: float
     loaded_once: float
     stored: float
-    reads_tensors: bool = True
 
 
 def traffic(launch: Launch, accesses: Iterable[WarpAccess], ctas: int, size: int = 1) -> Traffic:
@@ -48,30 +50,31 @@ def traffic(launch: Launch, accesses: Iterable[WarpAccess], ctas: int, size: int
     scale = ctas / max(1, len(launch.blocks))
     clusters = len(launch.blocks) // size
     # They are spread evenly, from the first on: behind the last comes as much again.
-    reached = clusters / (clusters - 1) if clusters > 1 else 0.0
-    loads: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    reached = clusters / (clusters - 1) if clusters > 1 else math.inf
+    boxes: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    copies: dict[EventSite, list[int]] = defaultdict(lambda: [0, 1 << 63, 0])
     stored = 0.0
     for warp in launch.warps:
         for event in warp.events:
-            if event.site.kind is not Kind.BOX:
-                continue
-            bytes_ = event.values[4] * scale
-            if event.site.detail == "load":
-                loads[event.values[0]][0] += bytes_
-                loads[event.values[0]][1] = float(event.values[8])
-            else:
-                stored += bytes_
-    loaded = sum(total for total, _ in loads.values())
-    once = sum(min(total, whole) for total, whole in loads.values())
+            if event.site.kind is Kind.COPY:
+                entry = copies[event.site]
+                entry[0] += event.values[0] * event.mask.bit_count()
+                entry[1] = min(entry[1], event.values[2])
+                entry[2] = max(entry[2], event.values[2] + WARP * event.values[0])
+            elif event.site.kind is Kind.BOX and event.site.detail == "load":
+                boxes[event.values[0]][0] += event.values[4] * scale
+                boxes[event.values[0]][1] = float(event.values[8])
+            elif event.site.kind is Kind.BOX:
+                stored += event.values[4] * scale
+    loads = list(boxes.values())
+    loads += [[total * scale, (high - low) * reached] for total, low, high in copies.values()]
     for one in accesses:
         if isinstance(one, GlobalAccess) and one.kernel == launch.kernel:
-            bytes_ = one.served * 32 * scale
             if one.operation == "st":
-                stored += bytes_
+                stored += one.served * SECTOR * scale
             else:
-                loaded += bytes_
-                once += min(bytes_, one.reach * reached) if reached else bytes_
-    return Traffic(loaded, once, stored)
+                loads.append([one.served * SECTOR * scale, one.reach * reached])
+    return Traffic(sum(total for total, _ in loads), sum(min(total, once) for total, once in loads), stored)
 
 
 def memory_of(moved: Traffic, l2_bytes: int, cold: bool) -> Memory:

@@ -567,7 +567,7 @@ class Sm:
 
     def _copy(self, now: float, state: State, event: Event) -> None:
         rates = self.rates
-        bytes_ = event.mask.bit_count() * event.values[2]
+        bytes_ = event.mask.bit_count() * event.values[0]
         wire = bytes_ * max(self.memory.different / rates.l2_bytes, self.memory.missed / rates.dram_bytes)
         end = self.l2[state.cta[1]].serve(now, max(wire, bytes_ / rates.tma_port))
         end += rates.load_latency + self.memory.late * rates.dram_latency

@@ -53,7 +53,7 @@ class Kind(enum.Enum):
     TRIED = "mbarrier tried"
     """After a wait that may fail [address, parity, 1 if the phase was complete]"""
     COPY = "cp.async"
-    """[target, source, bytes]"""
+    """[bytes, target, source]: lanes that copy as many bytes share an event"""
     BULK = "bulk copy"
     """[target, source, bytes, mbarrier or 0]"""
     BOX = "tma"
@@ -201,7 +201,7 @@ class EventHooks(NoHooks):
     def copy(
         self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
     ) -> tuple[ir.Value, ir.Value]:
-        self._event(b, Kind.COPY, target, source, bytes_)
+        self._event(b, Kind.COPY, bytes_, target, source)
         return target, source
 
     def bulk_copy(
