@@ -57,6 +57,11 @@ def rlock() -> Any:
     return new
 
 
+def condition() -> threading.Condition:
+    """Return a condition whose lock a thread can take several times."""
+    return threading.Condition(rlock())
+
+
 def wait_for(lock: L, last: bool = False) -> L:
     """Let a fork wait until no other thread holds this lock; return the lock.
 

@@ -120,7 +120,7 @@ STOCHASTIC_ROUNDING = Feature(
 FIXED_POINT_CONVERSIONS = Feature("a conversion to or from s2f6", targets=(*_SPECIFIC, *_names("120a 121a")), ptx=91)
 BULK_STORES = Feature("st.bulk, or a bulk copy with a byte mask", 100)
 MULTICAST_MEMORY = Feature("multimem", 90)
-MULTICAST_BYTE_FLOATS = Feature("multimem of e4m3 or e5m2", 100, suffixes="af")
+MULTICAST_BYTE_FLOATS = Feature("multimem of e4m3 or e5m2", targets=(*_TCGEN05, *_names("120a 121a")))
 GLOBAL_STORE_ASYNC = Feature("st.async to global memory", 100, ptx=87)
 
 CLUSTER_LAUNCH_CONTROL = Feature("clusterlaunchcontrol", 100)

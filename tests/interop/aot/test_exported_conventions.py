@@ -395,7 +395,7 @@ def test_damaged_libraries_are_not_loaded(library: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("stripped", [False, pytest.param(True, marks=needs_strip)])
 def test_libraries_are_closed_and_opened_again(stripped: bool, tmp_path: Path) -> None:
     path, _ = kiln.export(scale_here, matrix(), matrix(), 1.0, to=tmp_path / "libagain.so", archs=("cpu",))
-    assert Path(path).stat().st_size < 24 * 1024
+    assert Path(path).stat().st_size < 28 * 1024
     if stripped:
         subprocess.run(["strip", path], check=True)
     for _ in range(2):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
-import threading
 from typing import TextIO
 
+from ..._support import fork_safe
 from ..serve_cuda import ranks
 
 
@@ -15,7 +15,7 @@ class ByRank(io.TextIOBase):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._lock = threading.Lock()
+        self._lock = fork_safe.lock()
         self._begun: dict[int, str] = {}
 
     def __getattr__(self, name: str) -> object:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
+from ..._support import fork_safe
 from ..serve_cuda import ranks
 
 S = TypeVar("S")
@@ -47,7 +48,7 @@ class World:
     def __init__(self, size: int) -> None:
         self.size = size
         self.ranks: list[Rank] = [Rank(number) for number in range(size)]
-        self.changed = threading.Condition()
+        self.changed = fork_safe.condition()
         self.threads: dict[int, int] = {}
         """The ranks of threads that launch kernels."""
         self._counts: dict[tuple[Hashable, int], int] = {}
