@@ -439,7 +439,7 @@ class _Finder:
     def value(self, value: Any) -> None:
         """Record what can be reached through a value that is read, and its contents if they can change."""
         kind = type(value)
-        if value is _MISSING or id(value) in self._values:
+        if value is _MISSING or value is sys.modules or id(value) in self._values:
             return
         if kind in _ATOMS and kind is not types.BuiltinFunctionType:
             return
