@@ -156,3 +156,16 @@ def in_order() -> Iterator[None]:
     parts.set_seed(0)
     yield
     parts.set_seed()
+
+
+@pytest.fixture(autouse=True)
+def _same_architecture() -> Iterator[None]:
+    """Opening a contract chooses target and architecture for its process: the next test has what this one had."""
+    names = ("CUTE_DSL_ARCH", "KILN_TARGET")
+    before = {name: os.environ.get(name) for name in names}
+    yield
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

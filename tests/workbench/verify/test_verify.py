@@ -286,7 +286,7 @@ def test_tolerances(write, capsys) -> None:
 def test_json_and_bad_use(write, capsys) -> None:
     path = write(GOOD)
     status, out = run(capsys, path, "--quick", "--json=-")
-    found = json.loads(out)
+    found = json.loads(out)["result"]
     assert (status, found["ok"], [check["kind"] for check in found["checks"]]) == (0, True, ["normal", "integers"])
     assert main(["verify", path, "--kinds=odds"]) == 2
     assert "there is no kind of check 'odds'" in capsys.readouterr().err
