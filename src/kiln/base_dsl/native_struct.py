@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 import typing
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar, cast, overload
 
 from .diagnostics import type_error
 from .typing import NumericMeta, is_constexpr
@@ -16,7 +16,22 @@ __all__ = ["native_struct"]
 _FIELDS = "__native_fields__"
 
 
-def native_struct(cls: type | None = None, /, *, zero_init: bool = True, packed: bool = False) -> object:
+T = TypeVar("T", bound=type)
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform() -> Callable[[T], T]:
+        return lambda function: function
+
+
+@overload
+def native_struct(cls: T, /) -> T: ...
+@overload
+def native_struct(*, zero_init: bool = True, packed: bool = False) -> Callable[[T], T]: ...
+@dataclass_transform()
+def native_struct(cls: T | None = None, /, *, zero_init: bool = True, packed: bool = False) -> T | Callable[[T], T]:
     """Make a class of its annotations: an argument and a value of programs, whose fields they may change.
 
         @cute.native_struct
@@ -37,8 +52,8 @@ def native_struct(cls: type | None = None, /, *, zero_init: bool = True, packed:
     return _with_fields(cls, names) if cls is not None else lambda kind: _with_fields(kind, names)
 
 
-def _with_fields(cls: object, names: Mapping[str, object]) -> type:
-    if not isinstance(cls, type):
+def _with_fields(cls: T, names: Mapping[str, object]) -> T:
+    if not isinstance(cls, type):  # pyright: ignore[reportUnnecessaryIsInstance]: callers may be untyped
         raise type_error(f"native_struct takes a class, got {cls!r}")
     fields = typing.get_type_hints(cls, localns=dict(names), include_extras=True)
     for name, kind in fields.items():
@@ -50,9 +65,8 @@ def _with_fields(cls: object, names: Mapping[str, object]) -> type:
     setattr(cls, _FIELDS, fields)
     for method, function in (("__init__", _init), ("__setattr__", _set_field), ("__repr__", _text)):
         setattr(cls, method, function)
-    return dataclasses.dataclass(init=False, repr=False, eq=False)(
-        cls
-    )  # arguments that are dataclasses are passed by fields
+    # Arguments that are dataclasses are passed by fields.
+    return dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
 
 
 def _fields(self: object) -> dict[str, type]:
