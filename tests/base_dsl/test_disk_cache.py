@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import stat
 import struct
@@ -299,6 +300,17 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         cache.store("ab" + "0" * 62, cache.Entry({}, {}), tmp_path)
     assert not list(tmp_path.glob("*/*"))
+
+
+def test_the_hash_is_of_all_packages_that_targets_import():
+    """What is not hashed must not turn modules into code: the bindings, what writes modules, and small helpers."""
+    package, imported = Path(cache.__file__).parents[1], set()
+    for file in (package / "targets").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == len(file.relative_to(package).parts):
+                imported |= {node.module.split(".")[0]} if node.module else {name.name for name in node.names}
+    assert {"analysis", "ptx", "hardware"} <= imported
+    assert imported - set(cache.ROOMS) <= {"_support", "llvm", "mlir"}
 
 
 def test_the_hash_of_sources_is_kept_until_one_is_written(tmp_path, monkeypatch):

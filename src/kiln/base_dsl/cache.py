@@ -173,9 +173,13 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _loaded = time.time()
 
 
+ROOMS = ("analysis", "base_dsl", "dialects", "hardware", "interop", "native", "ptx", "targets")
+"""The packages whose sources turn a module into code. Those that write the module do not matter: its text is hashed."""
+
+
 def _sources() -> Iterator[str]:
     """Yield the paths of the sources that turn a module into code, in order."""
-    for room in ("base_dsl", "dialects", "hardware", "interop", "native", "targets"):
+    for room in ROOMS:
         for folder, folders, names in os.walk(os.path.join(_ROOT, room)):
             folders.sort()
             yield from (f"{folder}{os.sep}{name}" for name in sorted(names) if name.endswith(".py"))
