@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kiln import Int32, Int64, cute
+from kiln.clock.chip import is_dynamic
 from kiln.clock.recording import Launch, Recording
 from kiln.cute import arch
 from kiln.targets.cpu.event_recorder import Kind
@@ -85,3 +86,61 @@ def test_launches_of_a_call_are_told_apart_and_others_run_whole():
     assert [launch.blocks for launch in recording.launches] == [[0, 2], [0, 3]]
     twice(x)
     assert list(x) == [2] * 6
+
+
+@cute.kernel
+def _takes_tiles(counter: cute.Tensor, taken: cute.Tensor, tiles: Int32):
+    """Each CTA begins with the tile of its number, and then asks the counter for others."""
+    block = arch.block_idx()[0]
+    tile = Int32(block)
+    while tile < tiles:
+        if arch.thread_idx()[0] == 0:
+            taken[tile] = block + 1
+            tile = arch.grid_dim()[0] + arch.atomic_add(counter.iterator, Int32(1))
+        arch.sync_threads()
+        tile = arch.shuffle_sync(tile, 0)
+
+
+@cute.jit
+def _launch_tiles(counter: cute.Tensor, taken: cute.Tensor, blocks: Int32, tiles: Int32):
+    _takes_tiles(counter, taken, tiles).launch(grid=(blocks, 1, 1), block=(32, 1, 1))
+
+
+def test_some_blocks_take_their_part_of_the_tiles_that_a_counter_hands_out():
+    counter, taken = np.zeros(1, np.int32), np.zeros(40, np.int32)
+    with Recording(2) as recording:
+        _launch_tiles(counter, taken, 8, 40)
+    (launch,) = recording.launches
+    assert launch.blocks == [0, 4] and is_dynamic(launch)
+    # five of 40 tiles for each of eight blocks; the first answer is the counter's, then all take turns
+    assert [list(np.flatnonzero(taken == block + 1)) for block in launch.blocks] == [
+        [0, 8, 16, 24, 32],
+        [4, 9, 20, 28, 36],
+    ]
+    counter[0] = 0
+    taken[:] = 0
+    _launch_tiles(counter, taken, 8, 40)
+    assert counter[0] == 40 and all(taken)
+
+
+@cute.kernel
+def _meets(counter: cute.Tensor, reached: cute.Tensor):
+    """All CTAs wait until all have come: each looks at the counter without adding to it."""
+    if arch.thread_idx()[0] == 0:
+        arch.atomic_add(counter.iterator, Int32(1))
+        while arch.atomic_add(counter.iterator, Int32(0)) < arch.grid_dim()[0]:
+            pass
+        reached[arch.block_idx()[0]] = 1
+
+
+@cute.jit
+def _launch_meeting(counter: cute.Tensor, reached: cute.Tensor):
+    _meets(counter, reached).launch(grid=(4, 1, 1), block=(32, 1, 1))
+
+
+def test_blocks_that_wait_for_each_other_all_run():
+    counter, reached = np.zeros(1, np.int32), np.zeros(4, np.int32)
+    with Recording(2) as recording:
+        _launch_meeting(counter, reached)
+    assert list(reached) == [1] * 4 and recording.launches[0].blocks == [0, 1, 2, 3]
+    assert not is_dynamic(recording.launches[0])

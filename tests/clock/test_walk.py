@@ -90,7 +90,7 @@ def _simulated(name: str, count: int = 1, at_once: int = 1, resident: int = 1, *
     launch, code, accesses = _traced(name)
     rates = _rates(**changes)
     walked = chip.walked(launch, code, rates, Accesses(accesses), Memory(), len(launch.blocks))
-    return chip.launch_cycles(walked, rates, Memory(), count, at_once, resident, is_dynamic=False)
+    return chip.launch_cycles(walked, rates, Memory(), count, at_once, resident, balanced=False)
 
 
 def test_a_pipeline_is_faster_than_waiting_for_each_copy():

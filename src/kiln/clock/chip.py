@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..hardware.warp_accesses import GlobalAccess, WarpAccess
-from ..targets.cpu.event_recorder import Kind
+from ..targets.cpu.event_recorder import HANDS_OUT, Kind
 from .costs import Accesses, Costs, Memory
 from .rates import SECTOR
 from .sm import Sm
@@ -95,6 +96,11 @@ Steps = list[tuple[int, "Warp", "list[tuple[Cost, Event | None]]"]]
 """Warps, each with the rank of its CTA in the cluster, and what it does."""
 
 
+def is_dynamic(launch: Launch) -> bool:
+    """Return whether tiles are handed out while a launch runs."""
+    return any(event.site.detail == HANDS_OUT for warp in launch.warps for event in warp.events)
+
+
 @dataclasses.dataclass(frozen=True)
 class Walked:
     """The warps of recorded clusters, as steps; the costs and how much of the ways was found."""
@@ -149,18 +155,18 @@ class Simulated:
     further: float
 
 
-def simulated(steps: Steps, rates: Rates, memory: Memory, own: int, resident: int, part: float = 1.0) -> Simulated:
-    """Simulate an SM that runs `own` clusters, `resident` at a time, of which each does a part of its steps.
+def simulated(steps: Steps, rates: Rates, memory: Memory, own: int, resident: int) -> Simulated:
+    """Simulate an SM that runs `own` clusters, `resident` at a time.
 
     Long clusters are cut short: what is left takes as long as the second half of what was simulated.
     """
     size = sum(len(each) for _, _, each in steps)
-    copies = max(1, min(own, ROUNDS * resident, max(resident, MOST_STEPS // max(1, round(part * size)))))
-    kept = min(part, MOST_STEPS / (copies * size))
+    copies = max(1, min(own, ROUNDS * resident, max(resident, MOST_STEPS // max(1, size))))
+    kept = min(1.0, MOST_STEPS / (copies * size))
     sm = Sm(rates, memory)
     sm.starts = starts_of(steps)
     ran = sm.run(steps, copies, resident, round(kept * copies * size) if kept < 1.0 else None)
-    rest = (ran - sm.halfway) * 2 * (part / kept - 1.0) if kept < part else 0.0
+    rest = (ran - sm.halfway) * 2 * (1.0 / kept - 1.0) if kept < 1.0 else 0.0
     cycles = ran + rest
     ends = sorted(sm.ends)
     further = (ends[-1] - ends[-1 - resident]) / resident if len(ends) > resident and kept == 1.0 else cycles / copies
@@ -169,19 +175,19 @@ def simulated(steps: Steps, rates: Rates, memory: Memory, own: int, resident: in
 
 
 def launch_cycles(
-    walked: Walked, rates: Rates, memory: Memory, count: int, at_once: int, resident: int, is_dynamic: bool
+    walked: Walked, rates: Rates, memory: Memory, count: int, at_once: int, resident: int, balanced: bool
 ) -> Simulated:
     """Return the cycles of a launch of `count` clusters, of which the GPU runs `at_once`, and an SM `resident` CTAs, at a time.
 
-    If tiles are handed out while it runs, the recorded clusters have done the work of all.
+    Where tiles are handed out while it runs, all clusters end at about the same time.
     """
     clusters = walked.clusters
     sizes = [sum(len(steps) for _, _, steps in each) for each in clusters]
     longest = max(range(len(clusters)), key=sizes.__getitem__)
     own = -(-count * resident // at_once)  # of an SM
-    if is_dynamic and len(clusters) < count:
-        part = min(1.0, sum(sizes) / count / sizes[longest])
-        return simulated(clusters[longest], rates, memory, own, resident, part)
+    if balanced:
+        each = [simulated(cluster, rates, memory, resident, resident) for cluster in clusters]
+        return dataclasses.replace(each[longest], cycles=statistics.mean(one.cycles for one in each))
     if max(sizes) - min(sizes) <= SAME * max(sizes):
         return simulated(clusters[longest], rates, memory, own, resident)
     runs = [simulated(each, rates, memory, 2 * resident, resident) for each in clusters]

@@ -237,8 +237,8 @@ class _Launched:
         memory = self.memory()
         walked = chip.walked(self.recorded, self.code, rates, Accesses(self.accesses), memory, self.size)
         count = self.ctas // self.size
-        is_dynamic = self.has(Kind.ATOMIC)
-        ran = chip.launch_cycles(walked, rates, memory, count, self.at_once, self.occupancy.blocks, is_dynamic)
+        balanced = chip.is_dynamic(self.recorded)
+        ran = chip.launch_cycles(walked, rates, memory, count, self.at_once, self.occupancy.blocks, balanced)
         return ran, walked.matched
 
     def time(self, cycles: float, rates: Rates, mhz: float, miss: float = MISS) -> Time:
@@ -268,7 +268,7 @@ def _predicted(launched: _Launched, mhz: float | None, what_if: bool, progress: 
         flags.append(f"ambiguous: {1 - matched:.0%} of the events were not found in the machine code")
     if ran.extrapolated > 0.01:
         flags.append(f"extrapolated: {ran.extrapolated:.0%} of the time was not simulated")
-    if launched.has(Kind.ATOMIC):
+    if chip.is_dynamic(launched.recorded):
         flags.append("not modelled: the order in which CTAs take tiles")
     changes: list[WhatIf] = []
     for change, other in _changes(rates, busy) if what_if else ():

@@ -17,11 +17,13 @@ from ..._support import fork_safe
 from ...base_dsl import sanitizing
 from ...base_dsl.compiler import source_span
 from ...base_dsl.diagnostics import Span
+from ...dialects.definition import constant
 from ...dialects.nvgpu import mbarrier
 from ...mlir import ir
 from ..lowering.builder import Builder, int_type, ptr_type
 from ..lowering.expansion import AnyOp
 from . import events
+from .expand import in_open_loop
 from .runtime.engine_table import BULK_STORE
 from .runtime.parts import set_sample
 from .sanitizer.hooks import NoHooks
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
 Value = ir.Value | int
 EVENT = events.event.symbol
 LAUNCH = events.launch.symbol
+HANDED_OUT = events.handed_out.symbol
 BOX_BYTES = events.box_bytes.symbol
 TENSOR_BYTES = events.tensor_bytes.symbol
+
+
+HANDS_OUT = "hands out"
 
 
 class Kind(enum.Enum):
@@ -71,7 +77,7 @@ class Kind(enum.Enum):
     """An operation of tensor memory [address, columns or form]"""
     FENCE = "fence"
     ATOMIC = "atomic"
-    """[address, bytes]"""
+    """[address]; with the detail `HANDS_OUT` an addition to a counter that hands out tiles"""
     DEPENDS = "launch dependency"
 
 
@@ -119,20 +125,43 @@ class EventRecorder:
         self.expansion.declare(EVENT, [i32, i32, i32, ptr_type()], [])
         b.call(EVENT, [], [b.i32(self.site(op, x.function.name, kind, detail)), block, thread, memory])
 
+    def hands_out(self, op: AnyOp, pointer: ir.Value, value: ir.Value) -> bool:
+        """Return whether an atomic addition hands out tiles: one number after another, of a counter that stays the same.
+
+        A loop that only looks whether a number has changed adds nothing.
+        """
+        width = value.type.width if isinstance(value.type, ir.IntegerType) else 0
+        return in_open_loop(op) and width == 32 and constant(value) != 0 and _stays_the_same(pointer)
+
+    def handed_out(self, x: Expander, op: AnyOp, b: Builder, pointer: ir.Value, value: ir.Value) -> ir.Value:
+        """Return the next number that a CTA gets if all CTAs of the launch take turns."""
+        self.event(x, op, b, Kind.ATOMIC, pointer, detail=HANDS_OUT)
+        i32 = int_type(32)
+        indices = x.function.indices
+        block = b.linear(indices["block_idx"], indices["grid_dim"])
+        thread = b.linear(indices["thread_idx"], indices["block_dim"])
+        self.expansion.declare(HANDED_OUT, [i32, i32, ptr_type(), i32], [i32])
+        return b.call(HANDED_OUT, [i32], [block, thread, pointer, value]).results[0]
+
     def hooks(self, x: Expander, op: AnyOp) -> EventHooks:
         """Return what the expansion of an operation adds."""
         return EventHooks(x, op, self)
 
-    def launch(self, b: Builder, grid: Sequence[ir.Value], block: Sequence[ir.Value]) -> None:
+    def launch(
+        self, b: Builder, grid: Sequence[ir.Value], block: Sequence[ir.Value], cluster: Sequence[ir.Value]
+    ) -> None:
         """Before a launch."""
         i64 = int_type(64)
         i32 = int_type(32)
-        self.expansion.declare(LAUNCH, [i64, i32], [])
+        self.expansion.declare(LAUNCH, [i64, i32, i64], [])
         blocks = b.i64(1)
         for size in grid:
             blocks = b.binary("muli", blocks, _wide(b, size))
         threads = b.product([b.value("arith.trunci", i32, (size,)) if size.type == i64 else size for size in block])
-        b.call(LAUNCH, [], [blocks, threads])
+        ctas = b.i64(1)
+        for size in cluster:
+            ctas = b.binary("muli", ctas, _wide(b, size))
+        b.call(LAUNCH, [], [blocks, threads, ctas])
 
 
 class EventHooks(NoHooks):
@@ -281,6 +310,24 @@ class EventHooks(NoHooks):
 
 
 _MAY_FAIL = {op.OPERATION_NAME for op in (mbarrier.MbarrierTryWait, mbarrier.MbarrierTestWait)}
+
+
+def _stays_the_same(pointer: ir.Value) -> bool:
+    """Return whether an address is made of what a kernel is given alone."""
+    left = [pointer]
+    for _ in range(256):
+        if not left:
+            return True
+        owner = left.pop().owner
+        if isinstance(owner, ir.Block):
+            if owner.owner.operation.name not in _FUNCTIONS:
+                return False
+        else:
+            left += owner.operation.operands
+    return False
+
+
+_FUNCTIONS = ("func.func", "llvm.func")
 
 
 def _shape(op: AnyOp) -> str:

@@ -46,6 +46,17 @@ class Warp:
 
 
 @struct
+class HandedOut:
+    """The numbers that a block got of a counter."""
+
+    counter: Ptr[u32]
+    block: u32
+    thread: u32  # that asked for them
+    count: u32
+    first: u32  # what the counter was
+
+
+@struct
 class State:
     """The recorder's memory; zero at the start."""
 
@@ -64,6 +75,11 @@ class State:
     slots: Ptr[u32]  # of each block of this launch: its number among those that are recorded, and 1
     slots_room: u64
     slots_used: u32
+    handed_out: Ptr[HandedOut]  # of this launch
+    handed_out_room: u32
+    handed_out_used: u32
+    clusters: u32
+    cluster: u32  # blocks of each
     buckets: Array[u32, BUCKETS]
 
 
@@ -72,9 +88,12 @@ state = recorder.variable("state", State)
 
 
 @recorder.export
-def launch(blocks: u64, threads: u32) -> None:
+def launch(blocks: u64, threads: u32, cluster: u64) -> None:
     """Before a launch."""
     st = state.place
+    st.cluster = u32(max(cluster, u64(1)))
+    st.clusters = u32(blocks) // st.cluster
+    st.handed_out_used = 0
     st.launches += 1
     st.base = st.warps_used
     st.warps_of_block = (threads + 31) // 32
@@ -169,6 +188,43 @@ def event(site: u32, block: u32, thread: u32, values: Ptr[u64]) -> None:
             if earlier.following[place] == 0:
                 earlier.following[place] = number
                 return
+
+
+@recorder.export
+def handed_out(block: u32, thread: u32, counter: Ptr[u32], value: u32) -> u32:
+    """Return the number that a block gets of a counter which hands out tiles.
+
+    The first one is the counter's. After that all blocks of the launch, of which some run, take turns.
+    """
+    st = state.place
+    number = u32(0)
+    first = counter[0]
+    while number < st.handed_out_used:
+        if st.handed_out[number].counter == counter:
+            first = st.handed_out[number].first
+            if st.handed_out[number].block == block:
+                break
+        number += 1
+    if number == st.handed_out_used:
+        if number == st.handed_out_room:
+            st.handed_out_room = number * 2 + 64
+            st.handed_out = Ptr[HandedOut](realloc(st.handed_out, u64(st.handed_out_room) * size_of(HandedOut)))
+        st.handed_out_used += 1
+        fresh = st.handed_out[number]
+        fresh.counter = counter
+        fresh.block = block
+        fresh.thread = thread
+        fresh.count = 0
+        fresh.first = first
+    entry = st.handed_out[number]
+    if entry.count == 0 or entry.thread != thread:
+        old = counter[0]
+        counter[0] = old + value
+        entry.count += 1
+        return old
+    turn = entry.count
+    entry.count += 1
+    return entry.first + value * (turn * st.clusters + block // st.cluster)
 
 
 @recorder.export

@@ -320,7 +320,7 @@ class Expander(host.Expander):
 
     def let_others_run(self, op: AnyOp, b: Builder, what: str, pointer: ir.Value | None = None) -> None:
         """Suspend without waiting, at a load that a loop may repeat until another thread changes the memory."""
-        if _in_open_loop(op):
+        if in_open_loop(op):
             self.function.spins = True
             if pointer is not None:
                 Fields(b, self.frame_of(op), FrameHeader).store("spins_on", pointer)
@@ -372,7 +372,7 @@ OPEN_LOOP = "kiln.open_loop"
 """An attribute of inline PTX that branches back."""
 
 
-def _in_open_loop(op: AnyOp) -> bool:
+def in_open_loop(op: AnyOp) -> bool:
     """Return whether an operation is in a loop without a trip count: it may be waiting for another thread."""
     if OPEN_LOOP in op.attributes:
         return True

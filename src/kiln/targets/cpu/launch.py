@@ -244,7 +244,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
         narrow = [b.value("arith.trunci", i32, (number,)) for number in (more, *sizes)]
         x.module.sanitizer.launch(x, b, op, state, b.binary("addi", static, narrow[0]), arguments, narrow[1:])
     if x.module.recorder is not None:
-        x.module.recorder.launch(b, op.grid, op.block)
+        x.module.recorder.launch(b, op.grid, op.block, sizes[6:])
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])
     if x.module.sanitizer is not None:
         x.module.sanitizer.launched(x, b)

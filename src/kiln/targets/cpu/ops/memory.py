@@ -64,6 +64,9 @@ def atomic_rmw(
     """
     if isinstance(value.type, ir.VectorType) and value_bytes(value.type) > 4:
         return _rmw_of_each(x, op, b, kind, pointer, value, modifiers)
+    recorder = x.module.recorder
+    if recorder is not None and kind == "add" and recorder.hands_out(op, pointer, value):
+        return recorder.handed_out(x, op, b, pointer, value)
     if pauses:
         x.let_others_run(op, b, "loop around an atomic operation", pointer)
     if kind == "add" and _is_float(value.type) and x.function.is_kernel:
