@@ -24,6 +24,7 @@ _ONE_TILE = "each block has one tile: nothing is released after it"
 _NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
 _ONE_AFTER_ANOTHER = "kernels run one after another on the CPU target: the one before, which lays rows, has ended (test_gemm_mixed_input looks at the order in PTX)"
 _SEVERAL_STAGES = "other kernels have one stage, and run it"
+_IN_A_LOOP = "tiles of groups are stored in a loop, and released behind it"
 _WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
 _OTHERS_HAVE_NONE = "the other lanes have given nothing: their groups are empty"
 _ALL_GIVE_THE_TURN = "the turn takes all threads of the group, also the one that has waited for the store"
@@ -197,11 +198,23 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
     },
     "library_blackwell_gemm": {
         ("impl.gemm.sm100.kernel: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
+        ("impl.gemm.sm100.kernel: griddepcontrol_wait() (2)", "deleted"): _NOTHING_BEFORE,
         ("impl.gemm.sm100.load: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
         ("impl.gemm.sm100.multiply: producer.tail()", "deleted"): _FREED_TOGETHER,
         ("impl.gemm.sm100_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "deleted"): _WARNED,
         ("impl.gemm.sm100_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "leaves one more group"): _WARNED,
         ("parts.clc_tiles.advance: fence_view_async_shared()", "deleted"): _READ_IS_OVER,
+        ("parts.tma_store_epilogue.store: cp_async_bulk_commit_group()", "deleted"): _SEVERAL_STAGES,
+        ("parts.tma_store_epilogue.store: cp_async_bulk_wait_group(0, read=True)", "deleted"): _SEVERAL_STAGES,
+        (
+            "parts.tma_store_epilogue.store: cp_async_bulk_wait_group(0, read=True)",
+            "leaves one more group",
+        ): _SEVERAL_STAGES,
+    },
+    "library_blackwell_groups": {
+        ("impl.gemm.sm100_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "deleted"): _WARNED,
+        ("impl.gemm.sm100_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "leaves one more group"): _WARNED,
+        ("parts.tma_store_epilogue.write: acc.release()", "deleted"): _IN_A_LOOP,
         ("parts.tma_store_epilogue.store: cp_async_bulk_commit_group()", "deleted"): _SEVERAL_STAGES,
         ("parts.tma_store_epilogue.store: cp_async_bulk_wait_group(0, read=True)", "deleted"): _SEVERAL_STAGES,
         (

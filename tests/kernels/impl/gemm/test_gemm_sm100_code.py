@@ -40,6 +40,11 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "mxfp8, pair": (E4M3, dataclasses.replace(FP8, acc_stages=1, ab_stages=4), {"scales": ml_dtypes.float8_e8m0fnu}),
     "mxfp8, one CTA": (E4M3, dataclasses.replace(ONE, tile_shape_mnk=(128, 128, 128), dynamic=True), {"scales": ml_dtypes.float8_e8m0fnu}),
     "nvfp4, pair": (np.uint8, dataclasses.replace(FP8, tile_shape_mnk=(256, 256, 256), acc_stages=1, ab_stages=4), {"scales": ml_dtypes.float8_e4m3fn}),
+    "f16, groups": (F16, PAIR, {"groups": 8}),
+    "f16, groups, everything": (F16, TWO, {"groups": 8, "activation": "gelu"}),
+    "e4m3, groups of few rows": (E4M3, dataclasses.replace(FEW, tile_shape_mnk=(128, 32, 128), ab_stages=8), {"groups": 64, "out": BF16}),
+    "mxfp8, groups": (E4M3, dataclasses.replace(FP8, acc_stages=1, ab_stages=4), {"groups": 8, "scales": ml_dtypes.float8_e8m0fnu}),
+    "nvfp4, groups": (np.uint8, dataclasses.replace(FP8, tile_shape_mnk=(256, 128, 256), ab_stages=4), {"groups": 8, "scales": ml_dtypes.float8_e4m3fn}),
     "f16, columns": (F16, dataclasses.replace(PAIR, dynamic=True), {"layout": "TN"}),
 }  # fmt: skip
 MMA = re.compile("UTC[HQIO]MMA")
@@ -64,10 +69,15 @@ def compiled(name: str, arch: str) -> tuple[Any, Code]:
         vectors = SIZE // 32 if dtype is not np.uint8 else 2 * SIZE // 16  # of as many bytes of K
         scales = np.zeros((SIZE, vectors), options["scales"])
         given |= {"scale_a": scales, "scale_b": scales.T}
+    if groups := options.get("groups"):  # B, and its scale factors, are those of all groups
+        b = np.broadcast_to(b, (groups, *b.shape))
+        given["offsets"] = np.zeros(groups, np.int32)
+        if "scales" in options:
+            given["scale_b"] = np.broadcast_to(scales.T, (groups, *scales.T.shape))
     if options.get("layout") == "TN":
         a, b = b, a
     with dry_run(arch) as launches:
-        kernels.gemm(a, b, config=config, **given)
+        (kernels.grouped_gemm if groups else kernels.gemm)(a, b, config=config, **given)
     launch = next(one for one in launches if one.kernel.startswith("Sm100"))
     (code,) = kernels_of(launch.artifacts["sass"]).values()
     return launch, code
@@ -120,7 +130,7 @@ def test_roles(name):
     )
     assert not [one for one in loads.instructions if one.name.startswith("R2UR")]
     for loop in (*mmas, loads):
-        assert not {number for one in loop.instructions for number in registers(one.operands) if number > 7}
+        assert len({number for one in loop.instructions for number in registers(one.operands)}) <= 8
 
 
 @needs_nvdisasm

@@ -13,15 +13,19 @@ from ...dispatch.recorder import kernel_function
 from ...dispatch.registry import Registry
 from .arguments import GemmArguments
 from .gemm import GemmCall, are_block_scales, readable, scale_tensor
+from .group_scale_atoms import group_scale_atoms
 from .implementations import REGISTRY as GEMM
 from .implementations import Fallback, FallbackConfig
-from .padded import Sm90PaddedGemm
-from .problem import GemmProblem, GroupedGemmProblem
+from .padded import Sm90PaddedGemm, Sm100PaddedGemm
+from .problem import SCALE_ATOM, GemmProblem, GroupedGemmProblem
 from .sm90_grouped import Sm90GroupedGemm
+from .sm100_grouped import Sm100BlockScaledGroupedGemm, Sm100GroupedGemm
+from .vector_scales import packed_bytes, scale_atoms, scale_of_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ...dispatch.arrays import Array
     from ...dispatch.devices import Device
 
 __all__ = ["grouped_gemm"]
@@ -45,6 +49,7 @@ def grouped_gemm(
     activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None,
     extras: Sequence[Any] = (),
+    precision: str = "ieee",
     config: Any = None,
 ) -> Any:
     """Return `epilogue(activation(alpha * rows of a @ b[group]), *extras)` for each group of rows, as experts need it.
@@ -61,11 +66,13 @@ def grouped_gemm(
         out: an array for the result.
         out_dtype: the element type of a new result, as in `gemm`.
         alpha: a factor of what is multiplied.
-        scale_a: block scales of 8-bit floats, (T, K / 128) or (G, M, K / 128), f32.
-        scale_b: block scales of 8-bit floats, (G, K / 128, N / 128), f32.
+        scale_a: block scales of 8-bit floats, (T, K / 128) or (G, M, K / 128), f32. Scales of vectors, as in `gemm`, lie
+            in rows, (T, K / 32) or (T, K / 16); with `counts`, (G, M, K / 32) or (G, M, K / 16), also in atoms.
+        scale_b: block scales of 8-bit floats, (G, K / 128, N / 128), f32; scales of vectors of each group as in `gemm`.
         activation: as in `gemm`.
         epilogue: as in `gemm`.
         extras: as in `gemm`.
+        precision: as in `gemm`.
         config: a config of an implementation; by default the library chooses.
     """
     arrays.require(
@@ -74,8 +81,8 @@ def grouped_gemm(
         hint="offsets= of groups that lie one after another, counts= of groups that are as long as the longest",
     )
     call = GroupedGemmCall(
-        a,
-        b,
+        packed_bytes(a),
+        packed_bytes(b),
         out,
         out_dtype,
         alpha,
@@ -83,6 +90,7 @@ def grouped_gemm(
         activation=activation,
         epilogue=epilogue,
         extras=extras,
+        precision=precision,
         bounds=counts if offsets is None else offsets,
         contiguous=offsets is not None,
         expected_rows=expected_rows,
@@ -142,6 +150,14 @@ class GroupedGemmCall(GemmCall):
         arrays.require(self.a.shape[-1] > 0, "grouped_gemm: K is 0; it must be positive")
 
     def check_scales(self) -> None:
+        if self.vector_scaled:
+            of_a = self.scales[0]
+            arrays.require(
+                not self.contiguous or of_a.ndim == 2,
+                f"grouped_gemm: scale_a has the shape {tuple(of_a.shape)}",
+                hint="scales of vectors of groups one after another lie in rows, as a does",
+            )
+            return
         arrays.require(
             all(x is None for x in self.scales) or are_block_scales(self.scales, *self.shape[1:], self.a.shape[-1]),
             f"grouped_gemm: scales have the shapes {[None if x is None else tuple(x.shape) for x in self.scales]}",
@@ -161,8 +177,9 @@ class GroupedGemmCall(GemmCall):
         groups = self.b.shape[0]
         inputs = [arrays.broadcast_to(x, self.shape) for x in self.extras]
         pairs = zip(self.scales, (self.shape[0], groups), strict=True)
-        scales = [scale_tensor(x, count, Float32) for x, count in pairs if x is not None]
-        fusion = self.fusion(arrays.element_type(a), inputs, branching)
+        vector_scales = self.scale_atoms(a, b) if self.vector_scaled else []
+        scales = [scale_tensor(x, count, Float32) for x, count in pairs if x is not None and not self.vector_scaled]
+        fusion = self.fusion(Float32 if self.fp4 else arrays.element_type(a), inputs, branching)
         layout = arrays.layout_of
         rows = self.expected_rows or max(1, -(-self.shape[1] // groups) if self.contiguous else self.shape[1])
         problem = GroupedGemmProblem(
@@ -171,13 +188,32 @@ class GroupedGemmCall(GemmCall):
             layout(out),
             tuple(map(layout, inputs)),
             fusion,
-            "ieee",
+            self.precision,
             tuple(map(layout, scales)),
+            vector_scales=tuple(map(layout, vector_scales)),
+            scale_vector=self.scale_vector,
+            fp4=self.fp4,
             contiguous=self.contiguous,
             expected_rows=int(rows),
         )
         arguments = GemmArguments(a, b, out, inputs, self.alpha, block_scales=scales, group_bounds=self.bounds)
-        return problem, devices.current(), arguments
+        return problem, devices.current(), arguments._replace(vector_scales=vector_scales)
+
+    def scale_atoms(self, a: Array, b: Array) -> list[Array]:
+        """Return the scale factors of vectors in atoms, those of A for each group."""
+        k = a.shape[2] * (2 if self.fp4 else 1)
+        if not self.contiguous:
+            return scale_atoms(self.scales, (a, b), k, self.scale_vector)
+        of_a, of_b = self.scales
+        rows = a.shape[1]
+        vectors = k // self.scale_vector
+        arrays.require(
+            tuple(of_a.shape) == (rows, vectors),
+            f"grouped_gemm: scale_a has the shape {tuple(of_a.shape)}",
+            hint=f"{(rows, vectors)}, one for each {self.scale_vector} elements along K",
+        )
+        (of_b,) = scale_atoms((None, of_b), (a, b), k, self.scale_vector)
+        return [group_scale_atoms(of_a, self.bounds, scale_of_one(self.scale_vector)), of_b]
 
 
 @REGISTRY.register
@@ -200,15 +236,37 @@ class PerGroupFallback(Fallback):
             a, out, *inputs = (x[:, first:last] for x in (args.a, args.out, *args.epilogue_inputs))
             b, *scale_b = (x[group : group + 1] for x in (args.b, *args.block_scales[1:]))
             scales = [*(x[:, first:last] for x in args.block_scales[:1]), *scale_b]
-            self.run_gemm(problem, GemmArguments(a, b, out, inputs, args.alpha, block_scales=scales))
+            atoms = first // SCALE_ATOM[0] + group
+            atoms = slice(atoms, atoms - -(last - first) // SCALE_ATOM[0])  # as `group_scale_atoms` lays them out
+            vectors = [x[:, atoms] if i == 0 else x[group : group + 1] for i, x in enumerate(args.vector_scales)]
+            arguments = GemmArguments(a, b, out, inputs, args.alpha, block_scales=scales, vector_scales=vectors)
+            self.run_gemm(problem, arguments)
 
     def run_gemm(self, problem: GroupedGemmProblem, args: GemmArguments) -> None:
         """Compute the GEMM of one group, or of a batch of groups."""
-        a, b, out, *rest = map(arrays.layout_of, (args.a, args.b, args.out, *args.epilogue_inputs, *args.block_scales))
-        count = len(args.epilogue_inputs)
-        single = GemmProblem(a, b, out, tuple(rest[:count]), problem.fusion, block_scales=tuple(rest[count:]))
+        layouts = [
+            tuple(map(arrays.layout_of, own))
+            for own in ((args.a, args.b, args.out), args.epilogue_inputs, args.block_scales, args.vector_scales)
+        ]
+        (a, b, out), inputs, scales, vectors = layouts
+        single = GemmProblem(
+            a,
+            b,
+            out,
+            inputs,
+            problem.fusion,
+            problem.precision,
+            scales,
+            vector_scales=vectors,
+            scale_vector=problem.scale_vector,
+            fp4=problem.fp4,
+        )
         GEMM.run(single, devices.current(), args)
 
 
 REGISTRY.register(Sm90PaddedGemm(Sm90GroupedGemm()))
 REGISTRY.register(Sm90GroupedGemm)
+REGISTRY.register(Sm100PaddedGemm(Sm100GroupedGemm()))
+REGISTRY.register(Sm100GroupedGemm)
+REGISTRY.register(Sm100PaddedGemm(Sm100BlockScaledGroupedGemm()))
+REGISTRY.register(Sm100BlockScaledGroupedGemm)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float4E2M1FN, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
-from ...dispatch.arrays import require
+from ...dispatch.arrays import power_of_two, require
 from ...dispatch.problem import Problem, TensorLayout, peak_name
 from .epilogue_fusion import NO_FUSION, EpilogueFusion
 
@@ -18,6 +18,7 @@ SCALE_ATOM = 128, 4
 """Rows and vectors whose scale factors lie together, in 512 bytes."""
 SCALE_BLOCK = 128
 """The extent of a block with one scale factor: along K for A, along K and N for B."""
+_WARP = 32
 FLOATS = (Float16, BFloat16, Float32)
 FLOATS8 = (Float8E4M3FN, Float8E5M2)
 INTEGERS = (Int8, Uint8)
@@ -247,6 +248,16 @@ class GroupedGemmProblem(GemmProblem):
     def num_groups(self) -> int:
         return self.b.shape[0]
 
+    @property
+    def table_groups(self) -> int:
+        """The groups that the table of a tile scheduler has room for."""
+        return max(_WARP, power_of_two(self.num_groups))
+
+    @property
+    def table_bytes(self) -> int:
+        """The shared memory of that table."""
+        return 8 * (self.table_groups + 1)
+
     def as_batch(self) -> GemmProblem:
         """Return the batched GEMM of groups that all have the expected rows."""
         groups, k, n = self.b.shape
@@ -258,7 +269,22 @@ class GroupedGemmProblem(GemmProblem):
             inputs.append(TensorLayout(x.dtype, (groups, rows, x.shape[2]), (row * rows, row, column), x.offset))
         shapes = block_scale_shapes(k, n, rows)
         scales = tuple(TensorLayout.dense(x.dtype, groups, *shape) for x, shape in zip(self.block_scales, shapes))
-        return GemmProblem(a, self.b, out, tuple(inputs), self.fusion, self.precision, scales)
+        vectors = tuple(
+            TensorLayout.dense(x.dtype, groups, -(-extent // SCALE_ATOM[0]), x.shape[2])
+            for x, extent in zip(self.vector_scales, (rows, n))
+        )
+        return GemmProblem(
+            a,
+            self.b,
+            out,
+            tuple(inputs),
+            self.fusion,
+            self.precision,
+            scales,
+            vector_scales=vectors,
+            scale_vector=self.scale_vector,
+            fp4=self.fp4,
+        )
 
     @property
     def flops(self) -> int:

@@ -21,7 +21,7 @@ from ...parts.tma_operand import TmaLoads, TmaOperand
 from .sm80_epilogue import EpilogueTensors
 
 if TYPE_CHECKING:
-    from ....utils.schedulers import PersistentTileScheduler, TileLoop
+    from ....utils.schedulers import GemmTile, PersistentTileScheduler, TileLoop
     from ...parts.clc_tiles import ClcTileLoop, ClcTiles, ClcTileScheduler
     from ...parts.warp_roles import WarpRoles
     from .problem import Operand
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .sm100_config import Sm100GemmConfig
     from .sm100_epilogue import Sm100Epilogue
 
-    Tiles = tuple[cute.Tensor, list[cute.FastDivmodDivisor]] | ClcTiles
+    Tiles = tuple[cute.Tensor, list[cute.FastDivmodDivisor] | cute.Tensor] | ClcTiles
 
 
 class Cluster(NamedTuple):
@@ -96,6 +96,7 @@ class Sm100GemmKernel:
         config = self.config
         epilogue = self.epilogue
         extra = len(epilogue.out_types) - 1
+        bounds, rest = rest[: self.scheduler.num_bounds], rest[self.scheduler.num_bounds :]
         scales, rest = rest[: self.num_scales], rest[self.num_scales :]
         row_partials, rest = (rest[:1], rest[1:]) if epilogue.reduces_rows else ([], rest)
         inputs = rest[extra:]
@@ -106,7 +107,7 @@ class Sm100GemmKernel:
         if const_expr(config.swap_ab):
             a, b = b, a
             outs, inputs = ([cute.select(x, mode=[1, 0, 2]) for x in tensors] for tensors in (outs, inputs))
-        divisors = self.scheduler.divisors(outs[0])
+        bounds = [*bounds, *self.scheduler.divisors(outs[0])]
         mma = self.mma()
         cluster = (*config.cluster_shape_mn, 1)
         shape = config.mma_shape_mnk
@@ -117,7 +118,7 @@ class Sm100GemmKernel:
         tma_scales = self.scale_operands(scales, a, b, mma)
         stores, coords = epilogue.tma_stores(outs)
         tensors = EpilogueTensors(outs, inputs, alpha, beta, stores, coords, row_partials)
-        self.kernel(tma_a, tma_b, tma_scales, mma, tensors, divisors).launch(
+        self.kernel(tma_a, tma_b, tma_scales, mma, tensors, bounds).launch(
             grid=self.scheduler.grid(outs[0]),
             block=(self.roles.threads, 1, 1),
             cluster=self.scheduler.cluster(),
@@ -150,7 +151,7 @@ class Sm100GemmKernel:
         scales: list[ScaleOperand],
         mma: cute.TiledMma,
         tensors: EpilogueTensors,
-        divisors: list[cute.FastDivmodDivisor],
+        bounds: list[cute.FastDivmodDivisor | cute.Tensor],
     ):
         """Set up shared memory, barriers and tensor memory, then run the role of each warp."""
         config = self.config
@@ -168,7 +169,9 @@ class Sm100GemmKernel:
         rank = arch.make_warp_uniform(arch.block_idx_in_cluster())
         cluster = Cluster(ctas, ctas.get_flat_coord(rank))
         pipes = self.make_pipelines(a, b, scales, mma, ctas)
-        tiles = self.scheduler.setup(smem, tensors.tma_coords[0], divisors)
+        if const_expr(self.scheduler.num_bounds > 0):
+            arch.griddepcontrol_wait()
+        tiles = self.scheduler.setup(smem, tensors.tma_coords[0], bounds)
         freed = smem.allocate_array(Int64) if const_expr(config.pair) else None
         tmem = utils.TmemAllocator(
             smem.allocate_array(Int32),
@@ -286,27 +289,58 @@ class Sm100GemmKernel:
     ):
         """Load the parts of A and B that this CTA has of its tiles, one K tile to a stage."""
         config = self.config
-        thr_mma = mma.get_slice(cluster.place[0])
-        part_a = thr_mma.partition_A(a.tiles((None, None, None)))
-        part_b = thr_mma.partition_B(b.tiles((None, None, None)))
-        loads_a = [self.tma_loads(cluster, a, stages, part_a, 2) for stages in sA]
-        load_b = self.tma_loads(cluster, b, sB, part_b, 1)
-        scale_loads = [x.loads(stages, config.cluster_shape_mn, cluster.place, mma) for x, stages in zip(scales, sS)]
+        loads_a = self.loads_of_a(cluster, mma, a, sA)
+        loads_b = self.loads_of_b(cluster, mma, b, sB)
+        loads_of_scales = self.scale_loads(cluster, mma, scales, sS)
         k_tiles = self.k_tiles(a)
         producer = pipe.make_producer()
         arch.griddepcontrol_wait()
         for work in self.scheduler.tile_loop(tiles):
             tile = work.tile()
             rows = tile.m // config.ctas * config.accumulators
-            of_tile = [load.of_tile(rows + i, tile.batch) for i, load in enumerate(loads_a)]
-            of_tile.append(load_b.of_tile(tile.n, tile.batch))
-            of_tile += [load.of_tile(row, tile.batch) for load, row in zip(scale_loads, (rows, tile.n))]
+            batches = (tile.batch_b, tile.batch) if config.swap_ab else (tile.batch, tile.batch_b)
+            own_a = loads_a
+            own_b = loads_b
+            own_scales = loads_of_scales
+            if const_expr(self.scheduler.ragged):  # rows of a group begin anywhere
+                first_row = (tile.row_start, 0, 0)
+                if const_expr(config.swap_ab):
+                    own_b = self.loads_of_b(cluster, mma, b.at(first_row), sB)
+                else:
+                    own_a = self.loads_of_a(cluster, mma, a.at(first_row), sA)
+                if const_expr(self.num_scales > 0):
+                    own_scales = self.scale_loads(cluster, mma, self.scales_of_group(scales, tile), sS)
+            of_tile = [load.of_tile(rows + i, batches[0]) for i, load in enumerate(own_a)]
+            of_tile += [load.of_tile(tile.n, batches[1]) for load in own_b]
+            of_tile += [load.of_tile(*at) for load, at in zip(own_scales, zip((rows, tile.n), batches))]
             first, count = self.k_range(k_tiles, work, tiles)
             for step in range(first, first + count):
                 stage = producer.acquire_and_advance()
                 for load in of_tile:
                     load.issue(step, stage.index, stage.barrier)
         producer.tail()  # the MMAs of other CTAs may still release stages here
+
+    def loads_of_a(
+        self, cluster: Cluster, mma: cute.TiledMma, a: TmaOperand, stages: list[cute.Tensor]
+    ) -> list[TmaLoads]:
+        """Return the TMA loads of A by this CTA, for each accumulator."""
+        part = mma.get_slice(cluster.place[0]).partition_A(a.tiles((None, None, None)))
+        return [self.tma_loads(cluster, a, own, part, 2) for own in stages]
+
+    def loads_of_b(self, cluster: Cluster, mma: cute.TiledMma, b: TmaOperand, stages: cute.Tensor) -> list[TmaLoads]:
+        """Return the TMA loads of B by this CTA."""
+        part = mma.get_slice(cluster.place[0]).partition_B(b.tiles((None, None, None)))
+        return [self.tma_loads(cluster, b, stages, part, 1)]
+
+    def scale_loads(
+        self, cluster: Cluster, mma: cute.TiledMma, scales: list[ScaleOperand], stages: list[cute.Tensor]
+    ) -> list[TmaLoads]:
+        """Return the TMA loads of scale factors by this CTA."""
+        return [x.loads(own, self.config.cluster_shape_mn, cluster.place, mma) for x, own in zip(scales, stages)]
+
+    def scales_of_group(self, scales: list[ScaleOperand], tile: GemmTile) -> list[ScaleOperand]:
+        """Return the scale factors for the rows of A of a group."""
+        return scales
 
     def tma_loads(
         self, cluster: Cluster, operand: TmaOperand, stages: cute.Tensor, part: cute.Tensor, mode: int

@@ -13,12 +13,13 @@ from .... import Float4E2M1FN, Float8E4M3FN, Float8E8M0FNU, Int16, Int32, cute
 from ....cute.nvgpu import cpasync, make_tiled_tma_atom_A, make_tiled_tma_atom_B, tcgen05
 from ....utils import blockscaled_layout, sm100
 from ...parts.tma_operand import TmaLoads
+from .problem import SCALE_ATOM
 from .sm100 import Sm100GemmKernel, major
 from .sm100_config import CTA_M
 
 if TYPE_CHECKING:
     from .... import utils
-    from ....utils.schedulers import PersistentTileScheduler
+    from ....utils.schedulers import GemmTile, PersistentTileScheduler
     from .problem import Operand
     from .sm100_config import Sm100GemmConfig
     from .sm100_epilogue import Sm100Epilogue
@@ -158,7 +159,10 @@ class Sm100BlockScaledGemmKernel(Sm100GemmKernel):
         makes = make_tiled_tma_atom_A, make_tiled_tma_atom_B
         operands = []
         for i, (x, scale, own, rows) in enumerate(zip((a, b), scales, (mma, of_b), (tile[0], n))):
-            atoms = blockscaled_layout.tile_atom_to_shape_SF(x.shape, self.vector)
+            shape = x.shape
+            if i == 0 and self.scheduler.ragged:  # groups begin with atoms, so that there are more rows
+                shape = (scale.shape[1] * SCALE_ATOM[0], *x.shape[1:])
+            atoms = blockscaled_layout.tile_atom_to_shape_SF(shape, self.vector)
             tensor = cute.make_tensor(cute.recast_ptr(scale.iterator, dtype=self.scale_dtype), atoms)
             ctas = cute.tiled_divide(cute.make_layout(cluster), (own.thr_id.shape,)).shape
             shape = tile if i == 0 else (CTA_M, n, k)
@@ -168,6 +172,12 @@ class Sm100BlockScaledGemmKernel(Sm100GemmKernel):
                 ScaleOperand(atom, coords, layouts[i], cute.make_layout((rows, k)), own, cute.make_layout(1 + i))
             )
         return operands
+
+    def scales_of_group(self, scales: list[ScaleOperand], tile: GemmTile) -> list[ScaleOperand]:
+        of_a, of_b = scales
+        rows = SCALE_ATOM[0]
+        first = (tile.row_start // rows + tile.batch_b) * rows
+        return [of_a._replace(tensor=cute.domain_offset((first, 0, 0), of_a.tensor)), of_b]
 
     def scale_copies(
         self, mma: cute.TiledMma, scales: list[ScaleOperand], stages: list[cute.Tensor], memory: cute.Pointer

@@ -167,8 +167,8 @@ def _split_k_configs(problem: GemmProblem, config: Sm100GemmConfig, device: Devi
             yield split
 
 
-def roofline(problem: GemmProblem, config: Sm100GemmConfig, device: Device) -> Roofline:
-    """Return what a GEMM is predicted to spend time on."""
+def roofline(problem: GemmProblem, config: Sm100GemmConfig, device: Device, growth: float = 1.0) -> Roofline:
+    """Return what a GEMM is predicted to spend time on, with so many times the tiles that its shape has."""
     c = predicted("gemm_sm100")
     work = _Work.of(problem, config, device)
     clock = device.model.clock_mhz if device.model and device.model.clock_mhz else _CLOCK_MHZ
@@ -193,7 +193,7 @@ def roofline(problem: GemmProblem, config: Sm100GemmConfig, device: Device) -> R
     inputs = sum(not _broadcast(x) for x in problem.epilogue_inputs)
     epilogue = tile_n / EPI_N * (c["epilogue_tile_cycles"] + fused * (1 + inputs)) / clock
     main = work.steps * norm(_STAGE_NORM, *stage.values())
-    waves = math.ceil(work.waves)
+    waves = math.ceil(growth * work.waves)
     tile = max(main, epilogue) if config.acc_stages > 1 else main + epilogue
     busy = (waves - 1) * tile + main
     if waves > 1 and not config.dynamic:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from .... import Float32, Int32, const_expr, cute, range_constexpr, select_, utils
 from ....cute import arch
-from ....cute.nvgpu import cpasync
+from ....cute.nvgpu import CopyUniversalOp, cpasync
+from ....hardware import limits
 from ....utils import LayoutEnum, sm100
 from ...parts.tma_store_epilogue import TileResults, TmaStore, TmaStoreEpilogue
 from ...parts.tmem_accumulator import TmemAccumulator, TmemLoad
@@ -20,11 +21,14 @@ from .sm100_config import CTA_M
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .... import pipeline
+    from .... import Boolean, pipeline
     from ....utils.schedulers import GemmTile
     from ...parts.warp_roles import WarpRoles
     from .sm80_epilogue import EpilogueTensors
     from .sm100_config import Sm100GemmConfig
+
+_THREADS = limits.WARPGROUP
+"""Threads that store an accumulator."""
 
 
 class Sm100Epilogue:
@@ -32,6 +36,8 @@ class Sm100Epilogue:
 
     `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most
     scaled. With swap-AB tiles lie across the results. `reduces_rows`: the last value is summed along rows of the tile.
+    A `row_width` that is not 0: a tile has rows of a group, and those of the next lie behind them; epilogue tiles that
+    are not whole are stored by threads, so many neighbours at a time.
     """
 
     __kiln_fixed__ = True
@@ -44,6 +50,7 @@ class Sm100Epilogue:
         combine: Callable[..., list[cute.TensorSSA]],
         input_widths: tuple[int, ...] | None,
         reduces_rows: bool = False,
+        row_width: int = 0,
     ) -> None:
         self.config = config
         self.roles: WarpRoles = config.roles()
@@ -56,6 +63,8 @@ class Sm100Epilogue:
         self.fused: bool = input_widths is not None
         self.input_widths: tuple[int, ...] = input_widths or ()
         self.reduces_rows = reduces_rows
+        self.row_width = row_width
+        self.ragged: bool = row_width > 0
 
     @property
     def order(self) -> LayoutEnum:
@@ -100,7 +109,8 @@ class Sm100Epilogue:
         atom = sm100.get_tmem_load_op(shape, self.order, self.out_types[0], self.acc_dtype, self.tile, self.config.pair)
         load = TmemLoad(atom, acc, self.tile[1], thread)
         stores = []
-        for sD, store, coords in zip(buffers, tensors.tma_stores, tensors.tma_coords):
+        for sD, store, whole in zip(buffers, tensors.tma_stores, tensors.tma_coords):
+            coords = cute.domain_offset((*self.of_group(tile.row_start), 0), whole) if self.ragged else whole
             to_smem = sm100.get_smem_store_op(self.order, sD.element_type, self.acc_dtype, load.tiled_copy)
             r2s = cute.make_tiled_copy_D(to_smem, load.tiled_copy)
             gD = cute.local_tile(coords, self.tile, (None, None, tile.batch))
@@ -114,7 +124,12 @@ class Sm100Epilogue:
         )
         accumulator = TmemAccumulator(load, acc, full)
         results_of = FusedResults if self.fused else ScaledResults
-        epilogue.write(accumulator, results_of(self, stores, accumulator, tensors, rows, tile), unrolled=not self.fused)
+        results = results_of(self, stores, accumulator, tensors, rows, tile, thread, buffers)
+        epilogue.write(accumulator, results, unrolled=not self.fused and not self.ragged)
+
+    def of_group(self, row: Int32) -> tuple[Int32 | int, Int32 | int]:
+        """Return the coordinate of a row in the result as it lies in tiles."""
+        return (0, row) if self.config.swap_ab else (row, 0)
 
     def finish(self) -> None:
         """Wait until no TMA store reads shared memory any more."""
@@ -132,6 +147,8 @@ class ScaledResults(TileResults):
         tensors: EpilogueTensors,
         rows: Int32,
         tile: GemmTile,
+        thread: Int32,
+        buffers: list[cute.Tensor],
     ) -> None:
         self.epilogue = epilogue
         self.stores = stores
@@ -139,6 +156,8 @@ class ScaledResults(TileResults):
         self.tensors = tensors
         self.rows = rows
         self.tile = tile
+        self.thread = thread
+        self.buffers = buffers
         self.first_column: Int32 = tile.n * (epilogue.columns // epilogue.tile[1])
 
     def combine(self, number: Int32 | int, values: cute.Tensor) -> list[cute.TensorSSA]:
@@ -147,6 +166,47 @@ class ScaledResults(TileResults):
     def coord(self, number: Int32 | int) -> tuple[Int32, Int32]:
         """Return the coordinate of an epilogue tile in the result, counted in epilogue tiles."""
         return self.rows, self.first_column + number
+
+    def by_tma(self, number: Int32 | int) -> Boolean | bool:
+        if not self.epilogue.ragged:
+            return True
+        mode = 1 if self.epilogue.config.swap_ab else 0
+        return self._rows(self.coord(number)) >= self.epilogue.tile[mode]
+
+    def _rows(self, coord: tuple[Int32, Int32]) -> Int32:
+        """Return how many rows the group has from an epilogue tile on."""
+        mode = 1 if self.epilogue.config.swap_ab else 0
+        return self.tile.rows - coord[mode] * self.epilogue.tile[mode]
+
+    @cute.jit
+    def store_rows(self, coord: tuple[Int32, Int32], stage: Int32):
+        """Store the rows of a group's last epilogue tile by threads, which meet before its stage is written again."""
+        epilogue = self.epilogue
+        swap_ab = epilogue.config.swap_ab
+        width = epilogue.row_width
+        (sD,) = self.buffers
+        atom = cute.make_copy_atom(CopyUniversalOp(), sD.element_type, num_bits_per_copy=width * sD.element_type.width)
+        across = epilogue.tile[0 if swap_ab else 1] // width
+        threads = (across, _THREADS // across) if swap_ab else (_THREADS // across, across)
+        order = cute.make_layout(threads, stride=(1, across) if swap_ab else (across, 1))
+        values = cute.make_layout((width, 1) if swap_ab else (1, width))
+        copy = cute.make_tiled_copy_tv(atom, order, values).get_slice(self.thread)
+        d = cute.domain_offset(
+            epilogue.of_group(self.tile.row_start), self.tensors.outs[0][None, None, self.tile.batch]
+        )
+        target = copy.partition_D(cute.local_tile(d, epilogue.tile, coord))
+        source = copy.partition_S(sD[None, None, stage])
+        coords = copy.partition_S(cute.make_identity_tensor(epilogue.tile))
+        fragment = cute.make_fragment_like(source)
+        cute.copy(copy, source, fragment)
+        rows = self._rows(coord)
+        mode = 0 if swap_ab else 1
+        columns = d.shape[mode] - coord[mode] * epilogue.tile[mode]
+        for i in range_constexpr(cute.size(source, mode=[1])):
+            for j in range_constexpr(cute.size(source, mode=[2])):
+                at = coords[0, i, j]
+                inside = (at[1 - mode] < rows) & (at[mode] < columns)
+                cute.copy(atom, fragment[None, i, j], target[None, i, j], pred=inside)
 
 
 class FusedResults(ScaledResults):
@@ -160,13 +220,20 @@ class FusedResults(ScaledResults):
         tensors: EpilogueTensors,
         rows: Int32,
         tile: GemmTile,
+        thread: Int32,
+        buffers: list[cute.Tensor],
     ) -> None:
-        super().__init__(epilogue, stores, acc, tensors, rows, tile)
+        super().__init__(epilogue, stores, acc, tensors, rows, tile, thread, buffers)
         m, n, _ = tensors.outs[0].shape
         tile_shape = (CTA_M, epilogue.columns)
         self.coords: cute.Tensor = acc.partition(
             cute.local_tile(cute.make_identity_tensor((m, n)), tile_shape, (rows, tile.n))
         )
+        inputs = tensors.inputs
+        if epilogue.ragged:  # inputs behind the group's last row are those of this row
+            inputs = [cute.domain_offset((*epilogue.of_group(tile.row_start), 0), x) for x in inputs]
+            m, n = (m, tile.rows) if epilogue.config.swap_ab else (tile.rows, n)
+        self.inputs: list[cute.Tensor] = inputs
         self.m: Int32 = m
         self.n: Int32 = n
         self.row_sum: cute.Tensor = cute.make_rmem_tensor((1,), Float32)
@@ -188,7 +255,7 @@ class FusedResults(ScaledResults):
         """Return the inputs of a subtile; those outside of the result are of its last row or column."""
         loaded = []
         count = cute.size(shape)
-        for x, width in zip(self.tensors.inputs, self.epilogue.input_widths):
+        for x, width in zip(self.inputs, self.epilogue.input_widths):
             fragment = cute.make_rmem_tensor(shape, x.element_type)
             # With swap-AB neighbours of a thread are in different rows of the result.
             elements = 1 if self.epilogue.config.swap_ab else min(width, count)

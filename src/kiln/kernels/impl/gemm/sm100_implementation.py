@@ -83,6 +83,9 @@ class Sm100Gemm(TmaGemm):
             problem = dataclasses.replace(problem, fusion=dataclasses.replace(problem.fusion, scaled=False))
         super().launch(problem, config, args)
 
+    def row_width(self, problem: GemmProblem, config: Sm100GemmConfig, scheduler: PersistentTileScheduler) -> int:
+        return problem.out_width if scheduler.ragged else 0
+
     def scheduler(
         self, problem: GemmProblem, config: Sm100GemmConfig, batched: bool, clusters: int
     ) -> PersistentTileScheduler:
@@ -102,7 +105,13 @@ class Sm100Gemm(TmaGemm):
         a, b = problem.operands()
         widths = problem.epilogue_input_widths
         epilogue = Sm100Epilogue(
-            config, problem.acc_dtype, problem.out_types, problem.fusion.combiner(), widths, problem.reduces_rows
+            config,
+            problem.acc_dtype,
+            problem.out_types,
+            problem.fusion.combiner(),
+            widths,
+            problem.reduces_rows,
+            self.row_width(problem, config, scheduler),
         )
         return self.kernel(a, b, batched, config, scheduler, epilogue, *self.kernel_options(problem))
 

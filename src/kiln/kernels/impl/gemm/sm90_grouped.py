@@ -6,7 +6,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ....utils import schedulers
-from ...dispatch import arrays
 from ...dispatch.config import Rule
 from . import sm90_cost
 from .sm90_config import ATOM_M, MMA_WARPGROUPS
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from .problem import GroupedGemmProblem
     from .sm90_config import Sm90GemmConfig
 
-_WARP = 32
 _LEAST_STAGES = 3
 _LEAST_SCALED_STAGES = 5
 
@@ -80,7 +78,7 @@ class Sm90GroupedGemm(Sm90Gemm):
             config.cluster_shape_mn,
             config.raster_group,
             clusters,
-            _table_groups(problem),
+            problem.table_groups,
             problem.contiguous,
             config.swap_ab,
             _memory_bound(problem),
@@ -112,12 +110,7 @@ def _memory_bound(problem: GroupedGemmProblem) -> bool:
     return problem.expected_rows <= MMA_WARPGROUPS * ATOM_M
 
 
-def _table_groups(problem: GroupedGemmProblem) -> int:
-    """Return the groups that a scheduler's table has room for."""
-    return max(_WARP, arrays.power_of_two(problem.num_groups))
-
-
 def _smem_bytes(problem: GroupedGemmProblem, config: Sm90GemmConfig) -> int:
     """Return the shared memory of a CTA, with the table of groups."""
     kernel_bytes = config.smem_bytes(problem.dtype.width, *problem.out_bits, block_scaled=bool(problem.block_scales))
-    return kernel_bytes + 8 * (_table_groups(problem) + 1)
+    return kernel_bytes + problem.table_bytes

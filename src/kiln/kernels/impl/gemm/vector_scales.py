@@ -39,14 +39,24 @@ def scale_vector(function: str, operands: tuple[Array, Array], scales: tuple[Arr
     return sizes[0]
 
 
-def scale_atoms(scales: tuple[Array, Array], operands: tuple[Array, Array], k: int, vector: int) -> list[Array]:
-    """Return the scale factors of A (L, M, K) and B (L, K, N) in atoms: bytes (L, blocks of rows, 512 x blocks of K)."""
+def scale_of_one(vector: int) -> int:
+    """Return the byte of the scale factor 1, by how many elements share one."""
+    return _ONES[vector]
+
+
+def scale_atoms(
+    scales: tuple[Array | None, Array | None], operands: tuple[Array, Array], k: int, vector: int
+) -> list[Array]:
+    """Return the scale factors of A (L, M, K) and B (L, K, N), of those that there are, in atoms: bytes (L, blocks of
+    rows, 512 x blocks of K)."""
     a, b = operands
     arrays.require(k % vector == 0, f"gemm: K is {k}; with scales of vectors it must be a multiple of {vector}")
     vectors = k // vector
+    rows = a.shape[1], b.shape[2]
     return [
-        _in_atoms(f"scale_{'ab'[i]}", scales[i], a.shape[0], (a.shape[1], b.shape[2])[i], vectors, vector, i == 1)
-        for i in range(2)
+        _in_atoms(f"scale_{'ab'[i]}", x, operands[i].shape[0], rows[i], vectors, vector, i == 1)
+        for i, x in enumerate(scales)
+        if x is not None
     ]
 
 
