@@ -109,6 +109,20 @@ def test_checks_that_failed_are_findings():
     assert (found.kind, found.severity, found.message) == ("odd", "error", "3 of 4 are wrong")
 
 
+def test_findings_of_the_sanitizer_in_a_check_are_findings():
+    race = {
+        "kind": "race",
+        "severity": "error",
+        "message": "a race",
+        "span": {"file": "k.py", "line": 11},
+        "hint": "sync_threads()",
+    }
+    check = Check("case.py", "sanitizer", {}, {}).result("wrong", "race: a race")
+    check.findings = [race]
+    (finding,) = answers._findings("verify", {"checks": [check.to_json()]})
+    assert (finding.kind, finding.file, finding.line, finding.help) == ("race", "k.py", 11, "sync_threads()")
+
+
 def test_what_limits_a_kernel_is_found_at_any_depth():
     assert answers._first([{"kernels": [{"limited_by": "registers"}]}], "limited_by") == "registers"
     assert answers._first([{"kernels": []}], "limited_by") is None

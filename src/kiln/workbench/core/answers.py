@@ -57,7 +57,7 @@ class Finding:
     """Something that is wrong, and where."""
 
     kind: str
-    """"race", "memory", "sync", "numeric"; the kind of a check that failed; "missing" or "broken"."""
+    """"race", "memory", "sync", "numeric"; "speed"; the kind of a check that failed; "missing" or "broken"."""
     severity: str
     """"error" or "warning"."""
     message: str
@@ -78,7 +78,7 @@ class Answer:
     passed: bool
     findings: list[Finding]
     limiter: str | None
-    """What limits a kernel, of verbs that know it: "registers", "shared memory"."""
+    """What limits a kernel, of verbs that know it: its busiest unit by the clock, else what limits occupancy."""
     result: Json
     """What the verb has record, in its own form; None of verbs that print only."""
     output: str
@@ -193,7 +193,8 @@ def ask(
     code = 128 - code if code < 0 else code
     status = f"took more than {timeout:g} seconds" if late else STATUSES.get(code, "ended")
     findings = _findings(verb, result)
-    limiter = _first(result, "limited_by") if verb in ("bench", "profile", "tune") else None
+    timed = verb in ("bench", "profile", "tune")
+    limiter = (_first(result, "limiter") or _first(result, "limited_by")) if timed else None
     return Answer(verb, list(words), code, status, code == 0, findings, limiter, result, output, errors)
 
 
@@ -260,7 +261,10 @@ def _findings(verb: str, result: Json) -> list[Finding]:
         return [_of_sanitizer(each) for each in result or ()]
     if verb == "verify":
         verdicts = result if isinstance(result, list) else [result] if result else []
-        return [_of_check(each) for verdict in verdicts for each in verdict["checks"] if _is_bad(each)]
+        bad = [each for verdict in verdicts for each in verdict["checks"] if _is_bad(each)]
+        return [finding for each in bad for finding in _of_failed(each)]
+    if verb == "profile":
+        return [_of_flaw(each) for profile in result or () for each in profile["extra"].get("advice", ())]
     if verb == "doctor" and result:
         return [_of_machine(each) for each in result["findings"] if each.get("state", "ok") != "ok"]
     return []
@@ -273,6 +277,11 @@ def _of_sanitizer(record: dict[str, Json]) -> Finding:
     )
 
 
+def _of_failed(check: dict[str, Json]) -> list[Finding]:
+    """Return what is wrong by a check: all that the sanitizer found, else the check's own message."""
+    return [_of_sanitizer(each) for each in check.get("findings") or ()] or [_of_check(check)]
+
+
 def _is_bad(check: dict[str, Json]) -> bool:
     return check["status"] not in ("ok", "skipped", "refused")
 
@@ -281,6 +290,12 @@ def _of_check(check: dict[str, Json]) -> Finding:
     raised = check["raised"] or {}
     again = f"again: {check['again']}" if check.get("again") else ""
     return Finding(check["kind"], "error", check["message"], raised.get("file"), raised.get("line"), again)
+
+
+def _of_flaw(record: dict[str, Json]) -> Finding:
+    cost = "" if record["cost"] is None else f" (costs {record['cost']:.0%} of the time: {record['by']})"
+    cure = f"{record['change']}; more: kiln kb show {record['page']}"
+    return Finding("speed", "warning", record["fact"] + cost, record["file"] or None, record["line"] or None, cure)
 
 
 def _of_machine(record: dict[str, Json]) -> Finding:

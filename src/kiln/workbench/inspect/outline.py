@@ -12,7 +12,7 @@ import itertools
 import linecache
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ..core import source_lines
 from ..core.source_lines import Place
@@ -86,17 +86,7 @@ def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
     def number(op: Operation, which: int) -> int | str:
         return numbers.get((op.function, op.operands[which]), "?") if which < len(op.operands) else "?"
 
-    results = {(op.function, op.result): op for op in ops if op.name == "arith.ori"}
-
-    def constant_bits(op: Operation, which: int) -> int:
-        """Return the bits of an operand that are known: flags of a program are added to an instruction descriptor."""
-        if which >= len(op.operands):
-            return 0
-        name = (op.function, op.operands[which])
-        if name in results:
-            return constant_bits(results[name], 0) | constant_bits(results[name], 1)
-        return numbers.get(name, 0)
-
+    constant_bits = _constant_bits(ops, numbers)
     by_name: dict[str, list[Operation]] = collections.defaultdict(list)
     for op in ops:
         by_name[op.name.partition(".")[2]].append(op)
@@ -118,6 +108,38 @@ def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
 
 
 _TCGEN05_MMAS = ("tcgen05_mma", "tcgen05_mma_block_scale", "tcgen05_mma_ws")
+
+
+def _constant_bits(ops: Iterable[Operation], numbers: Mapping[tuple[str, str], int]) -> Callable[[Operation, int], int]:
+    """Return a function that finds the known bits of an operand: a program adds flags to an instruction descriptor."""
+    results = {(op.function, op.result): op for op in ops if op.name == "arith.ori"}
+
+    def constant_bits(op: Operation, which: int) -> int:
+        if which >= len(op.operands):
+            return 0
+        name = (op.function, op.operands[which])
+        if name in results:
+            return constant_bits(results[name], 0) | constant_bits(results[name], 1)
+        return numbers.get(name, 0)
+
+    return constant_bits
+
+
+def tensor_memory(text: source_lines.Text) -> tuple[int, int]:
+    """Return the columns of the largest allocation of tensor memory, and those of the widest accumulator; 0 if unknown."""
+    ops, numbers = operations(text)
+    constant_bits = _constant_bits(ops, numbers)
+    named = {
+        name: [op for op in ops if op.name.partition(".")[2] == name] for name in ("tcgen05_alloc", *_TCGEN05_MMAS)
+    }
+    sizes = [numbers.get((op.function, op.operands[1]), 0) for op in named["tcgen05_alloc"] if len(op.operands) > 1]
+    descriptors = [constant_bits(op, 3) for name in _TCGEN05_MMAS for op in named[name]]
+    return max(sizes, default=0), max((_columns(each) for each in descriptors), default=0)
+
+
+def _columns(idesc: int) -> int:
+    """Return N of an instruction descriptor of sm_100, which holds N / 8 from bit 17 on."""
+    return (idesc >> 17 & 63) * 8
 
 
 def _pair(op: Operation) -> str:
@@ -348,7 +370,7 @@ def _mma(op: Operation) -> str:
 
 def _tcgen05_mma(op: Operation, idesc: int) -> str:
     """Return an MMA of sm_100 in words. Its instruction descriptor holds M / 16 from bit 24 on and N / 8 from bit 17 on."""
-    shape = f" m{(idesc >> 24 & 31) * 16}n{(idesc >> 17 & 63) * 8}" if idesc else ""
+    shape = f" m{(idesc >> 24 & 31) * 16}n{_columns(idesc)}" if idesc else ""
     ws = ".ws" if op.name.endswith("_ws") else ""
     block = f", a scale factor for each {op.attributes['block']}" if "block" in op.attributes else ""
     return f"tcgen05.mma{ws}{shape} {op.attributes.get('kind')}{block}{_pair(op)}"

@@ -29,7 +29,7 @@ from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
 from ..core.text import fields_text
 from ..verify import cli as verify
-from . import kernel_ranges, ncu, nsys, predicting, program_trace, timeline
+from . import advice, kernel_ranges, ncu, nsys, predicting, program_trace, timeline
 from .ncu import CannotProfile
 from .result import KernelProfile, LineProfile, Profile, Value, add_row, compared, new_table, shorter, with_calls
 from .static_profile import StaticProfile
@@ -51,6 +51,8 @@ TIMEOUT = 300.0
 _DEFAULT_TRACE = kernel_ranges.Choices()
 COUNTING_TIMEOUT = 20.0
 """Seconds for counting accesses on the CPU target; a profile does not wait longer."""
+SECTOR = 32
+"""Bytes that global memory moves at least."""
 
 
 @command_line.report_errors
@@ -275,6 +277,8 @@ def profile(
     finally:
         if runner is None:
             own.close()
+    if "static" in result.extra:
+        advice.advise(result)
     if timeline.traces_of(result):
         result.extra["files"] = {file.name: str(file) for file in case.sources} | result.extra.get("files", {})
     if default and result.missing:  # the static profile is what there is: nothing else was asked for
@@ -304,7 +308,11 @@ def _profile(
         if prof_type == "clock":
             file = report.with_name(f"{report.name}.clock{kernel_ranges.OWN}")
             asked: Json = {"clock": clock, "trace": file, "what_if": True, "progress": progress}
-            return predicting.predict(case, job, runner, timeout, **asked)
+            predicted = predicting.predict(case, job, runner, timeout, **asked)
+            (compiled,) = runner.run([_static_job(case, job)])
+            if compiled.status == "ok":
+                _add_facts(predicted, case, job, runner, compiled.result)
+            return predicted
         if prof_type != "static":
             reason = command_line.refused(case) or ("" if command_line.on_gpu() else "there is no NVIDIA GPU here")
             if reason:
@@ -315,6 +323,7 @@ def _profile(
                 if compiled.status == "ok":  # the report lacks inlined calls
                     for kernel in result.kernels:
                         kernel.lines = with_calls(kernel.lines, compiled.result["calls"])
+                    _add_facts(result, case, job, runner, compiled.result)
             elif prof_type == "nsys":
                 result = nsys.record(job, report.with_name(f"{report.name}.sqlite"), timeout)
             else:
@@ -330,15 +339,19 @@ def _profile(
     return result
 
 
+def _static_job(case: Case, job: Json) -> Job:
+    own = str(case.arch).split(",")[0].strip().rstrip("+") if command_line.refused(case) else None
+    compiled_for = {"CUTE_DSL_ARCH": own} if own else command_line.job_options(TIMEOUT)["env"]
+    return Job(f"{_JOBS}:static", job, env=compiled_for)
+
+
 def static(case: Case, job: Json, runner: Runner) -> Profile:
     """Return a static profile with accesses counted on the CPU target, for the Case's architecture if this GPU has another."""
     refused = command_line.refused(case)
     own = str(case.arch).split(",")[0].strip().rstrip("+") if refused else None
-    compiled_for = {"CUTE_DSL_ARCH": own} if own else command_line.job_options(TIMEOUT)["env"]
-    done = _done(runner, Job(f"{_JOBS}:static", job, env=compiled_for))
+    done = _done(runner, _static_job(case, job))
     kernels = [StaticProfile.from_json(each) for each in done["kernels"]]
     result = Profile("static", case.name, [_kernel(each, done["calls"]) for each in kernels], counted="instructions")
-    result.extra["static"] = done["kernels"]
     if refused:
         result.notes.append(f"{refused}: the profile is for {own}")
     work = case.flops_bytes(job["problem"])
@@ -347,30 +360,46 @@ def static(case: Case, job: Json, runner: Runner) -> Profile:
     if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:
         takes = f"take {least:.3g} us at least on {device.name}"
         result.notes.append(f"{work[0]:.3g} operations and {work[1]:.3g} bytes {takes}")
-    if any(each.mix.get("shared") or each.mix.get("global") for each in kernels):
-        counting = Job(f"{_JOBS}:accesses", job, timeout=COUNTING_TIMEOUT, env={"KILN_TARGET": "cpu"})
-        (outcome,) = runner.run([counting])
-        if outcome.status == "ok":
-            for name in ("bank_conflicts", "coalescing"):
-                result.extra[name] = outcome.result[name]
-            for kernel in result.kernels:
-                kernel.metrics |= _counts(kernel.name, result.extra)
-            if outcome.result["problem"] != job["problem"]:
-                fields = fields_text(outcome.result["problem"], ", ")
-                result.notes.append(f"bank conflicts and sectors are those of a smaller problem: {fields}")
-        else:
-            why = (outcome.error or {}).get("message", outcome.status)
-            large = [name for name, value in job["problem"].items() if type(value) is int and value > 64]
-            if outcome.status == "timeout" and large:
-                why += f"; smaller extents may do: {' '.join(f'--{name}=64' for name in large)}"
-            result.notes.append(f"bank conflicts and sectors of {case.name} were not counted: {why}")
+    _add_facts(result, case, job, runner, done)
+    for kernel in result.kernels:
+        kernel.metrics |= _counts(kernel.name, result.extra)
     return result
+
+
+def _add_facts(result: Profile, case: Case, job: Json, runner: Runner, compiled: Json) -> None:
+    """Add to a profile what the machine code tells, and accesses counted on the CPU target: what advice follows from."""
+    result.extra |= {"static": compiled["kernels"], "calls": compiled["calls"]}
+    mixes = [each["mix"] for each in compiled["kernels"]]
+    if not any(mix.get("shared") or mix.get("global") for mix in mixes):
+        return
+    counting = Job(f"{_JOBS}:accesses", job, timeout=COUNTING_TIMEOUT, env={"KILN_TARGET": "cpu"})
+    (outcome,) = runner.run([counting])
+    if outcome.status != "ok":
+        why = (outcome.error or {}).get("message", outcome.status)
+        large = [name for name, value in job["problem"].items() if type(value) is int and value > 64]
+        if outcome.status == "timeout" and large:
+            why += f"; smaller extents may do: {' '.join(f'--{name}=64' for name in large)}"
+        result.notes.append(f"bank conflicts and sectors of {case.name} were not counted: {why}")
+        return
+    for name in ("bank_conflicts", "coalescing"):
+        result.extra[name] = outcome.result[name]
+    smaller = outcome.result["problem"]
+    result.extra["moved"] = bytes_moved(case, smaller, outcome.result["coalescing"])
+    if smaller != job["problem"]:
+        fields = fields_text(smaller, ", ")
+        result.notes.append(f"bank conflicts and sectors are those of a smaller problem: {fields}")
+
+
+def bytes_moved(case: Case, problem: Mapping[str, object], coalescing: Sequence[Json]) -> float | None:
+    """Return the bytes that global memory moves for each one that a problem reads or writes; None if it does not say."""
+    work = case.flops_bytes(problem)
+    return SECTOR * sum(one["sectors"] for one in coalescing) / work[1] if work and work[1] else None
 
 
 def _counts(kernel: str, counted: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Value]:
     """Return the accesses of a kernel's warps, as counted on the CPU target."""
     kinds = ("bank_conflicts", "coalescing")
-    shared, global_ = ([one for one in counted[name] if one["kernel"] == kernel] for name in kinds)
+    shared, global_ = ([one for one in counted.get(name, ()) if one["kernel"] == kernel] for name in kinds)
     total = {name: sum(one[name] for one in global_) for name in ("accesses", "sectors", "ideal")}
     metrics: dict[str, Value] = {}
     if global_:
@@ -505,6 +534,17 @@ def _recorded(
 def tables(result: Profile, lines: int, kernel: str = "") -> list[RenderableType]:
     """Return what is printed of a profile."""
     parts = result.tables(lines, kernel)
+    if result.prof_type == "static":
+        parts += _counted_tables(result, lines, kernel)
+    parts += nsys.tables(result.extra.get("timeline"))
+    parts += kernel_ranges.tables(result.extra.get("trace") if result.prof_type == "trace" else None)
+    if "advice" in result.extra:
+        parts.append(advice.text([each for each in result.extra["advice"] if kernel in each["kernel"]]))
+    return parts
+
+
+def _counted_tables(result: Profile, lines: int, kernel: str) -> list[RenderableType]:
+    parts: list[RenderableType] = []
     for each in map(StaticProfile.from_json, result.extra.get("static", ())):
         if kernel in each.kernel:
             parts += _static_tables(each, result.extra.get("work"))
@@ -517,8 +557,6 @@ def tables(result: Profile, lines: int, kernel: str = "") -> list[RenderableType
     moved = [each for each in result.extra.get("coalescing", ()) if kernel in each["kernel"]]
     if moved:
         parts.append(_sectors_table(moved[:lines]))
-    parts += nsys.tables(result.extra.get("timeline"))
-    parts += kernel_ranges.tables(result.extra.get("trace") if result.prof_type == "trace" else None)
     return parts
 
 
@@ -544,19 +582,20 @@ def _static_tables(static_: StaticProfile, work: Sequence[Any] | None) -> list[R
             add_row(table, f"{shorter(line.file)}:{line.line}", str(line.local_stores), str(line.local_loads))
         parts.append(table)
     table = new_table("on", "arch", "blocks/SM", "warps", "%", "limited by", "waves", "least us", left=(0, 1, 5))
+    elsewhere: dict[str, list[str]] = {}
     for model in devices.table().values():
-        lacks = static_.lacks(model.generation)
-        if lacks:
-            add_row(table, model.name, f"sm_{model.generation.number}", "0", "-", "-", lacks, "-", "-")
-            continue
         runs = static_.occupancy_on(model.generation)
-        waves = f"{static_.waves(model):.2f}" if runs.blocks else "-"
+        lacks = static_.lacks(model.generation) or ("" if runs.blocks else runs.limiter)
+        if lacks:
+            elsewhere.setdefault(lacks, []).append(model.name)
+            continue
         least = model.least_us(*work) if work else None
         fits = (runs.blocks, runs.warps, f"{100 * runs.fraction:.0f}", runs.limiter)
         bound = f"{least:.3g}" if least else "-"
-        add_row(table, model.name, f"sm_{model.generation.number}", *fits, waves, bound)
-    parts += [table, f"With the registers that ptxas gave it for {static_.arch}.\n"]
-    return parts
+        add_row(table, model.name, f"sm_{model.generation.number}", *fits, f"{static_.waves(model):.2f}", bound)
+    parts += [table, f"With the registers that ptxas gave it for {static_.arch}."]
+    parts += [f"Cannot run on {', '.join(names)}: {lacks}." for lacks, names in elsewhere.items()]
+    return [*parts, ""]
 
 
 def _conflicts_table(places: Sequence[Mapping[str, object]]) -> RenderableType:

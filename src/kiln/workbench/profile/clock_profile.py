@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._support import notebook
+from ...hardware.engines import WGMMA
 from ...measure import trace_reading
 from . import timeline
 from .result import KernelProfile, Profile, add_row, new_table, shorter
@@ -76,7 +77,26 @@ def to_json(prediction: Prediction, trace: Trace) -> Record:
         "what_ifs": what_ifs,
         "critical_path": [dataclasses.asdict(one) for one in trace_reading.shares(trace, path)],
         "pipelines": [_pipeline(one) for one in trace_reading.pipelines(trace)],
+        "tensor_idle": tensor_idle(trace, prediction.cycles),
     }
+
+
+def tensor_idle(trace: Trace, cycles: float) -> dict[str, float]:
+    """Return the part of the time that tensor cores are idle just after the waits for MMAs of each line."""
+    engines = {number for number, track in enumerate(trace.tracks) if track.engine == WGMMA.name}
+    works = sorted((each.begin, each.end) for each in trace.events if each.track in engines and each.kind == "work")
+    idle: list[tuple[float, float]] = []
+    until = math.inf
+    for begin, end in works:
+        if begin > until:
+            idle.append((until, begin))
+        until = end if until == math.inf else max(until, end)
+    ends = [(each.end, each.line) for each in trace.events if each.name == "wgmma_wait" and each.line]
+    lost: dict[str, float] = {}
+    for begin, end in idle:
+        for line in {line for at, line in ends if begin <= at <= end}:
+            lost[line] = lost.get(line, 0.0) + (end - begin) / max(1.0, cycles)
+    return lost
 
 
 def _stall(one: Stall) -> Record:

@@ -20,6 +20,8 @@ from ...base_dsl.diagnostics import DSLBaseError
 from ...hardware import sass
 from ...hardware.occupancy import Occupancy, occupancy
 from ..core.source_lines import read_mlir
+from ..inspect import outline
+from .code_patterns import Pattern, patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -117,6 +119,10 @@ class StaticProfile:
     """Columns of tensor memory that the largest allocation takes, as far as known."""
     instructions: tuple[str, ...] = ()
     """What it executes that not all architectures have: names of `SPECIFIC`."""
+    patterns: tuple[Pattern, ...] = ()
+    """Patterns of its machine code that may cost time."""
+    accumulators: int = 0
+    """Accumulators that its tensor memory has room for; 0 without tensor memory, or if it is not known."""
     messages: tuple[str, ...] = ()
     """Messages of ptxas about the kernel."""
     unread: str = ""
@@ -177,6 +183,7 @@ class StaticProfile:
         own |= {name: tuple(own.get(name, ())) for name in ("grid", "block", "cluster", "instructions", "messages")}
         own["lines"] = tuple(LineCost(**each) for each in own.get("lines", ()))
         own["loops"] = tuple(LoopCost(**each) for each in own.get("loops", ()))
+        own["patterns"] = tuple(Pattern(**each) for each in own.get("patterns", ()))
         return StaticProfile(**own)
 
 
@@ -251,6 +258,7 @@ def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
             "instructions": tuple(
                 name for name, one in SPECIFIC.items() if any(re.match(one.pattern, i.name) for i in code.instructions)
             ),
+            "patterns": patterns(code),
             "copies": any(one.name.startswith(("LDGSTS", "UTMALDG", "UBLKCP.S.G")) for one in code.instructions),
         }
     return StaticProfile(
@@ -268,8 +276,15 @@ def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
         used.barriers,
         messages=tuple(used.messages),
         tmem_columns=used.tmem_columns,
+        accumulators=_accumulators(launch.artifacts["mlir_located"]) if used.tmem_columns else 0,
         **fields,
     )
+
+
+def _accumulators(mlir: str) -> int:
+    """Return how many accumulators the largest allocation of tensor memory has room for; 0 if it is not known."""
+    columns, wide = outline.tensor_memory(read_mlir(mlir))
+    return columns // wide if wide else 0
 
 
 def _line(file: str, line: int, instructions: list[sass.Instruction]) -> LineCost:

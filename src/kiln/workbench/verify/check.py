@@ -89,6 +89,8 @@ class Result:
     output: dict[str, Any] | None = None
     """A description of wrong results: number, first, worst, where they lie, what they look like."""
     raised: dict[str, Any] | None = None
+    findings: list[Mapping[str, object]] = field(default_factory=list)
+    """What the sanitizer found, as it writes findings."""
     stderr: str = ""
     seconds: float = 0.0
     again: str = ""

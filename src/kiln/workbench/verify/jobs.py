@@ -377,7 +377,9 @@ class _Trial:
             return self.check.result("ok", how="no races, nothing out of bounds, no misused barriers")
         first = report.findings[0]
         more = len(report.findings) - 1
-        return self.wrong(f"{first.kind}: {first}" + (f"\nand {more} more" if more else ""))
+        result = self.wrong(f"{first.kind}: {first}" + (f"\nand {more} more" if more else ""))
+        result.findings = [each.to_dict() for each in report.findings]
+        return result
 
     def streams(self) -> Result:
         """Check on a GPU that the kernel waits for earlier work of its stream."""
