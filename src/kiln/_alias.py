@@ -193,11 +193,13 @@ def _is_own(path: str) -> bool:
 
 
 class AliasFinder:
-    """A meta-path finder that answers for `cutlass` and everything below it, and for nothing else."""
+    """A meta-path finder that answers for `cutlass`, everything below it, and the wheels in which others serve it."""
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name == ALIAS:
             return ModuleSpec(ALIAS, _PackageLoader(), origin=__file__, is_package=True)
+        if name == DISTRIBUTION.replace("-", "_"):
+            return _wheels().spec()
         alias = f"{ALIAS}{name[len(REAL) :]}" if name.startswith(f"{REAL}.") else name
         if not alias.startswith(f"{ALIAS}."):
             return None
@@ -210,21 +212,17 @@ class AliasFinder:
         real = _find_spec(real_name(alias))
         return None if real is None else _AliasSpec(name, real)
 
-    def find_distributions(self, context: object = None) -> Any:
+    def find_distributions(self, context: object = None) -> Iterator[object]:
         """Report the version of the interface to programs that ask `importlib.metadata` for that of `cutlass`."""
-        if (getattr(context, "name", None) or "").lower().replace("_", "-") != DISTRIBUTION:
+        name = (getattr(context, "name", None) or "").lower().replace("_", "-")
+        if not name.startswith(DISTRIBUTION):
             return iter(())
-        from importlib.metadata import Distribution
+        return iter([_wheels().Served(name, _version)] if name in _wheels().DISTRIBUTIONS else [])
 
-        class Served(Distribution):
-            def read_text(self, filename: str) -> str | None:
-                text = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {_version()}\nSummary: served by Kiln\n"
-                return text if filename == "METADATA" else None
 
-            def locate_file(self, path: object) -> Any:
-                return path
-
-        return iter((Served(),))
+def _wheels() -> ModuleType:
+    """Return the module that serves what build systems ask of the wheels; without native code, which it loads when asked."""
+    return importlib.import_module(f"{REAL}.interop.aot.served_wheels")
 
 
 def _version() -> str:

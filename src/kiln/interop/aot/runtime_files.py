@@ -168,6 +168,23 @@ def library_folder(host_target: str = "") -> str:
     return folder
 
 
+def package_folder(name: str) -> str:
+    """Return a folder with `lib` and `include` below it, for build systems that look for libraries in a package."""
+    folder = os.path.join(root(), name)
+    header = os.path.join(folder, "include", HEADER)
+    if not os.path.exists(header):  # the last file that is written
+        for place in ("lib", "include"):
+            _make(os.path.join(folder, place))
+        sources = [os.path.join(library_folder(), f"lib{library}.a") for library in (EMPTY, LIBRARY)]
+        for source in (*sources, os.path.join(include_folder(), HEADER)):
+            with open(source, "rb") as file:
+                write_whole(
+                    os.path.join(folder, "lib" if source in sources else "include", os.path.basename(source)),
+                    file.read(),
+                )
+    return folder
+
+
 def _quoted(text: str) -> str:
     """Return a text as it stands between quotes in CMake."""
     return re.sub(r'(["\\$])', r"\\\1", text)
