@@ -10,7 +10,7 @@ import pytest
 import kiln
 from kiln import Int32, cute, pipeline
 from kiln.cute import arch
-from kiln.cute.nvgpu import cpasync
+from kiln.cute.nvgpu import cpasync, tcgen05
 from kiln.cute.runtime import from_dlpack
 
 
@@ -18,6 +18,11 @@ from kiln.cute.runtime import from_dlpack
 def _cpu():
     with kiln.target("cpu"):
         yield
+
+
+@pytest.fixture
+def _blackwell(monkeypatch):
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_100a")
 
 
 class Jumping(pipeline.PipelineState):
@@ -46,6 +51,8 @@ def test_states(stages):
             plain.advance()
             whole._index, whole._phase = whole._index + 0, whole._phase ^ 1
         assert type(plain) is Plain and type(state) is Jumping
+        absent = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 0)
+        assert absent.stages == 0
         bare = pipeline.PipelineState(stages=0, count=Int32(0), index=n, phase=n & 1)
         out[0], out[1], out[2] = state.index, state.phase, state.count
         out[3], out[4], out[5] = plain.index, plain.phase, plain.count
@@ -97,6 +104,75 @@ def test_a_pipeline_with_one_more_field():
     out = np.zeros(1, np.int32)
     f(from_dlpack(out), 2)
     assert out[0] == 2
+
+
+@pytest.mark.usefixtures("_blackwell")
+def test_mbarriers_that_a_program_makes_itself():
+    """Each kind of arrival completes phases of an array whose constructor initialises the mbarriers."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        thread = arch.thread_idx()[0]
+        smem = kiln.utils.SmemAllocator()
+        storage, shared = (
+            smem.allocate_array(kiln.Int64, 4),
+            smem.allocate_tensor(kiln.Float32, cute.make_layout(128), 16),
+        )
+        one, threads = (pipeline.CooperativeGroup(pipeline.Agent.Thread, n) for n in (1, 32))
+        mma = pipeline.MbarrierArray(storage, num_stages=1, agent=(pipeline.PipelineOp.TCGen05Mma, one))
+        copied = pipeline.MbarrierArray(
+            barrier_storage=storage + 1, num_stages=2, agent=(pipeline.PipelineOp.AsyncThread, threads)
+        )
+        bytes_too = pipeline.MbarrierArray(storage + 3, 1, (pipeline.PipelineOp.TmaLoad, one), tx_count=16)
+        assert (mma.arrive_count, copied.arrive_count, bytes_too.tx_count) == (1, 32, 16)
+        pipeline.pipeline_init_wait()
+        for phase in range(2):
+            mma.arrive(0, None, tcgen05.CtaGroup.ONE)
+            mma.wait(0, phase)
+        mma.arrive_tcgen05mma(0)
+        mma.wait(0, 0)
+        copy = cute.make_copy_atom(cpasync.CopyG2SOp(), kiln.Float32, num_bits_per_copy=128)
+        mine = cute.make_layout(4)
+        cute.copy(
+            copy, cute.make_tensor(x.iterator + 4 * thread, mine), cute.make_tensor(shared.iterator + 4 * thread, mine)
+        )
+        copied.arrive_cp_async_mbarrier(1)
+        copied.wait(1, 0)
+        copied.recast_to_new_op_type(pipeline.PipelineOp.AsyncLoad).arrive(1)
+        copied.wait(1, 1)
+        copied.arrive_mbarrier(0)
+        copied.wait(0, 0)
+        for i in range(4):
+            out[thread + 32 * i] = shared[127 - thread - 32 * i]
+
+    @cute.jit
+    def f(x: cute.Tensor, out: cute.Tensor):
+        kernel(x, out).launch(grid=1, block=32)
+
+    memory = np.zeros((2, 128 + 4), np.float32)
+    x, out = (row[(-row.ctypes.data // 4) % 4 :][:128] for row in memory)
+    x[:] = np.arange(128)
+    with kiln.sanitize():
+        f(from_dlpack(x, assumed_align=16), from_dlpack(out, assumed_align=16))
+    np.testing.assert_array_equal(out, x[::-1])
+
+
+def test_arrays_of_mbarriers_refuse_other_agents():
+    @cute.kernel
+    def kernel(case: kiln.Constexpr):
+        storage, group = arch.alloc_smem(kiln.Int64, 1), pipeline.CooperativeGroup(pipeline.Agent.Thread)
+        if kiln.const_expr(case == 0):
+            pipeline.MbarrierArray(storage, 1, (pipeline.PipelineOp.TmaStore, group))
+        else:
+            pipeline.MbarrierArray(storage, 1, (pipeline.PipelineOp.AsyncThread, group)).arrive_and_drop()
+
+    @cute.jit
+    def f(case: kiln.Constexpr):
+        kernel(case).launch(grid=1, block=32)
+
+    for case, says in enumerate(("TmaStore arrive at no mbarrier", "MbarrierArray cannot drop an agent")):
+        with pytest.raises(kiln.DSLUserCodeError, match=says):
+            f(case)
 
 
 FIELDS = {

@@ -200,7 +200,10 @@ def test_named_barriers():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 0), "num_stages of a pipeline is 0"),
+        (
+            lambda: pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, -1),
+            "num_stages of a pipeline is -1",
+        ),
         (lambda: pipeline.make_pipeline_state(cast("Any", "producer"), 2), "PipelineUserType"),
         (lambda: pipeline.NamedBarrier(16, 32), "0 to 15"),
         (

@@ -23,8 +23,6 @@ from .state import PipelineState, make_pipeline_state, require_stages
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_ARRIVALS = {PipelineOp.AsyncThread: ThreadArrival, PipelineOp.AsyncLoad: CopyArrival}
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineAsync:
@@ -110,8 +108,8 @@ class PipelineAsync:
             raise type_error(
                 f"barrier_storage is {type(barrier_storage).__name__}", "pass the pointer: storage.barriers.data_ptr()"
             )
-        full = MbarrierArray(barrier_storage, num_stages, *producer)
-        empty = MbarrierArray(full.get_barrier(num_stages), num_stages, *consumer)
+        full = MbarrierArray.without_init(barrier_storage, num_stages, *producer)
+        empty = MbarrierArray.without_init(full.get_barrier(num_stages), num_stages, *consumer)
         full.init()
         empty.init()
         arch.mbarrier_init_fence()
@@ -134,11 +132,7 @@ class PipelineAsync:
 
         `name` and `phase` are for profilers of other implementations.
         """
-        op, group = agent
-        arrival = TransactionArrival(tx_count) if op is PipelineOp.TmaLoad else _ARRIVALS[op]()
-        barriers = MbarrierArray(barrier_storage, num_stages, arrival, group)
-        barriers.init()
-        return barriers
+        return MbarrierArray(barrier_storage, num_stages, agent, tx_count)
 
     def producer_acquire(
         self, state: PipelineState, try_acquire_token: object = None, *, loc: object = None, ip: object = None

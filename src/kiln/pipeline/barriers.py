@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base_dsl.diagnostics import type_error
-from ..base_dsl.typing import Boolean, Int64
+from ..base_dsl.typing import Boolean, Int32, Int64
 from ..cute import arch
 from ..cute.atoms.copying import guarded
 from ..cute.layout.layout import Layout, size
+from ..cute.nvgpu.common import CtaGroup
 from ..cute.tensor.pointer import Pointer, recast_ptr
 from ..hardware.limits import BARRIERS
-from .arrivals import Arrival, TransactionArrival
+from .arrivals import Arrival, CopyArrival, ThreadArrival, TransactionArrival, UmmaArrival
 from .groups import Agent, CooperativeGroup, PipelineOp
 
 
@@ -100,11 +101,43 @@ class NamedBarrier(SyncObject):
 
 
 class MbarrierArray(SyncObject):
-    """`num_stages` mbarriers, at each of which `group` arrives once a phase, in the way of `arrival`."""
+    """`num_stages` mbarriers in shared memory, at each of which the group of `agent` arrives once a phase.
+
+    All threads of the CTA construct it, and one of them initialises the mbarriers.
+
+    Args:
+        barrier_storage: a pointer to the mbarriers, 8 bytes each.
+        num_stages: how many there are.
+        agent: how is arrived, a `PipelineOp`, and the `CooperativeGroup` that arrives.
+        tx_count: the bytes that complete a phase as well, where TMA fills the stages.
+    """
 
     __kiln_immutable__ = True
 
-    def __init__(self, barrier_storage: Pointer, num_stages: int, arrival: Arrival, group: CooperativeGroup) -> None:
+    def __init__(
+        self,
+        barrier_storage: Pointer,
+        num_stages: int,
+        agent: tuple[PipelineOp, CooperativeGroup],
+        tx_count: int | Int32 = 0,
+        *,
+        loc: object = None,
+        ip: object = None,
+    ) -> None:
+        op, group = agent
+        self._set(barrier_storage, num_stages, arrival_of(op, tx_count), group)
+        self.init()
+
+    @classmethod
+    def without_init(
+        cls, barrier_storage: Pointer, num_stages: int, arrival: Arrival, group: CooperativeGroup
+    ) -> MbarrierArray:
+        """Return the mbarriers at which a group arrives in the way of `arrival`; `init` initialises them."""
+        barriers = object.__new__(cls)
+        barriers._set(barrier_storage, num_stages, arrival, group)
+        return barriers
+
+    def _set(self, barrier_storage: Pointer, num_stages: int, arrival: Arrival, group: CooperativeGroup) -> None:
         if barrier_storage.dtype is not Int64:
             barrier_storage = recast_ptr(barrier_storage, None, Int64)
         if not isinstance(group, CooperativeGroup):
@@ -145,7 +178,11 @@ class MbarrierArray(SyncObject):
 
     def arrived_by(self, arrival: Arrival) -> MbarrierArray:
         """Return the same mbarriers, at which agents of another kind arrive, too; the group counts both kinds."""
-        return MbarrierArray(self._base, self._num_stages, arrival, self._group)
+        return MbarrierArray.without_init(self._base, self._num_stages, arrival, self._group)
+
+    def recast_to_new_op_type(self, new_op_type: PipelineOp) -> MbarrierArray:
+        """Return the same mbarriers, at which agents arrive in the way of another `PipelineOp`."""
+        return self.arrived_by(arrival_of(new_op_type, self.tx_count))
 
     def init(self) -> None:
         """Initialise the mbarriers with one thread; the others may use them after a barrier."""
@@ -157,13 +194,56 @@ class MbarrierArray(SyncObject):
 
         guarded(first, make)
 
-    def arrive(self, index: object, dst: object = None, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
-        """Arrive at the mbarrier of a stage, of this CTA or of those in `dst`."""
-        self._arrival.arrive(self.get_barrier(index), dst)
+    mbarrier_init = init
+
+    def arrive(  # type: ignore[override]
+        self,
+        index: object,
+        dst: object = None,
+        cta_group: CtaGroup | None = None,
+        *,
+        loc: object = None,
+        ip: object = None,
+    ) -> None:
+        """Arrive at the mbarrier of a stage, of this CTA or of those in `dst`.
+
+        Args:
+            index: the stage.
+            dst: a rank in the cluster or, for the tensor cores, a mask of ranks; None for this CTA.
+            cta_group: whether MMAs of this CTA or of a pair of CTAs arrive, where the tensor cores do.
+        """
+        arrival = self._arrival
+        if cta_group is not None and isinstance(arrival, UmmaArrival):
+            arrival = UmmaArrival(cta_group)
+        arrival.arrive(self.get_barrier(index), dst)
+
+    def arrive_mbarrier(self, index: object, dst_rank: object = None, *, loc: object = None, ip: object = None) -> None:
+        """Let this thread arrive at the mbarrier of a stage, of this CTA or of the one with rank `dst_rank`."""
+        ThreadArrival().arrive(self.get_barrier(index), dst_rank)
+
+    def arrive_cp_async_mbarrier(self, index: object, *, loc: object = None, ip: object = None) -> None:
+        """Let this thread arrive at the mbarrier of a stage when its `cp.async` copies so far are complete."""
+        CopyArrival().arrive(self.get_barrier(index), None)
+
+    def arrive_tcgen05mma(
+        self,
+        index: object,
+        mask: object = None,
+        cta_group: CtaGroup = CtaGroup.ONE,
+        *,
+        loc: object = None,
+        ip: object = None,
+    ) -> None:
+        """Let the tensor cores arrive at the mbarrier of a stage, in the CTAs of `mask`, when MMAs so far are complete."""
+        UmmaArrival(cta_group).arrive(self.get_barrier(index), mask)
 
     def arrive_and_expect_tx(self, index: object, tx_count: object, *, loc: object = None, ip: object = None) -> None:
         """Let one thread of the warp arrive at the mbarrier of a stage and announce how many bytes are coming."""
         TransactionArrival(tx_count).arrive(self.get_barrier(index), None)
+
+    def arrive_and_drop(self, *, loc: object = None, ip: object = None) -> None:
+        """Raise an error: nobody leaves the group of an mbarrier."""
+        raise self._without("cannot drop an agent", "arrive, in each phase")
 
     def wait(self, index: object, phase: object, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Wait until the phase of a stage is complete."""
@@ -181,7 +261,26 @@ class MbarrierArray(SyncObject):
         return self._base.__extract_mlir_values__()
 
     def __new_from_mlir_values__(self, values: Sequence[object]) -> MbarrierArray:
-        return MbarrierArray(self._base.__new_from_mlir_values__(values), self._num_stages, self._arrival, self._group)
+        base = self._base.__new_from_mlir_values__(values)
+        return MbarrierArray.without_init(base, self._num_stages, self._arrival, self._group)
+
+
+def arrival_of(op: PipelineOp, tx_count: int | Int32 = 0) -> Arrival:
+    """Return how agents of a `PipelineOp` arrive; `tx_count` bytes complete a phase where TMA fills the stages."""
+    if op is PipelineOp.TmaLoad:
+        return TransactionArrival(tx_count)
+    if op not in _ARRIVALS:
+        raise type_error(
+            f"agents of {op} arrive at no mbarrier", f"{', '.join(map(str, _ARRIVALS))} or PipelineOp.TmaLoad"
+        )
+    return _ARRIVALS[op]()
+
+
+_ARRIVALS: dict[PipelineOp, Callable[[], Arrival]] = {
+    PipelineOp.AsyncThread: ThreadArrival,
+    PipelineOp.AsyncLoad: CopyArrival,
+    PipelineOp.TCGen05Mma: lambda: UmmaArrival(CtaGroup.ONE),
+}
 
 
 def described(barrier: object) -> tuple[str, str]:

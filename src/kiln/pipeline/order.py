@@ -45,7 +45,7 @@ class PipelineOrder:
         """Create the order and initialise its `depth * length` mbarriers; group 0 has the first turn."""
         if barrier_storage is None:
             barrier_storage = alloc_reserved_mbarrier(depth * length, multiplier=1)
-        barriers = MbarrierArray(barrier_storage, depth * length, ThreadArrival(), producer_group)
+        barriers = MbarrierArray.without_init(barrier_storage, depth * length, ThreadArrival(), producer_group)
         barriers.init()
         arch.mbarrier_init_fence()
         if not defer_sync:

@@ -149,9 +149,9 @@ def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: object = No
     Args:
         type: `PipelineUserType.Producer`, `Consumer`, or `ProducerConsumer`, a warp that reads what it has requested
             and starts as a producer.
-        stages: the stages of the pipeline.
+        stages: the stages of the pipeline; 0 where a kernel does without it, and uses the state nowhere.
     """
-    require_stages(stages)
+    require_stages(stages, least=0)
     if type in (PipelineUserType.Producer, PipelineUserType.ProducerConsumer):
         return PipelineState(stages, 0, 0, 1)
     if type is PipelineUserType.Consumer:

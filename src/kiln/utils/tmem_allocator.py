@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..base_dsl.diagnostics import runtime_error, type_error
-from ..base_dsl.typing import Float32
+from ..base_dsl.typing import Float32, Int32, Int64
 from ..cute import arch
+from ..cute.arch.smem import alloc_smem
 from ..cute.arch.tensor_memory import check_columns
 from ..cute.atoms.copying import guarded
 from ..cute.tensor.pointer import AddressSpace, Pointer, recast_ptr
@@ -26,13 +27,14 @@ class TmemAllocator:
     `wait_for_alloc` and `retrieve_ptr` in the threads that use the memory; `free` when all of them are done.
     With `is_two_cta` both CTAs of a pair allocate and free the same columns together; the mbarrier
     `two_cta_tmem_dealloc_mbar_ptr` then keeps each from freeing before its peer is done, and is initialised here.
+    Without `alloc_result_dst_smem_ptr` the constructor allocates the shared memory of both, in all threads of the CTA.
     """
 
     __kiln_static__ = True
 
     def __init__(
         self,
-        alloc_result_dst_smem_ptr: object,
+        alloc_result_dst_smem_ptr: object = None,
         barrier_for_retrieve: Any = None,
         allocator_warp_id: Any = 0,
         is_two_cta: bool = False,
@@ -44,6 +46,10 @@ class TmemAllocator:
         ip: object = None,
     ) -> None:
         holder = alloc_result_dst_smem_ptr
+        if holder is None:
+            holder = alloc_smem(Int32, 1)
+            if is_two_cta and two_cta_tmem_dealloc_mbar_ptr is None:
+                two_cta_tmem_dealloc_mbar_ptr = alloc_smem(Int64, 1)
         if not isinstance(holder, Pointer) or holder.memspace is not AddressSpace.smem:
             raise type_error(
                 f"alloc_result_dst_smem_ptr of TmemAllocator is {holder}",

@@ -353,8 +353,9 @@ def test_warps_past_the_lanes_of_a_tensor_repeat_the_others():
     @cute.kernel
     def kernel(out: cute.Tensor):
         thread, _, _ = cute.arch.thread_idx()
-        smem = utils.SmemAllocator()
-        tmem = utils.TmemAllocator(smem.allocate_array(Int32), pipeline.NamedBarrier(1, 128))
+        tmem = utils.TmemAllocator(
+            barrier_for_retrieve=pipeline.NamedBarrier(1, 128)
+        )  # allocates its shared memory itself
         tmem.allocate(32)
         tmem.wait_for_alloc()
         pointer = tmem.retrieve_ptr(Float32)
