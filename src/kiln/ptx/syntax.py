@@ -87,6 +87,8 @@ class Program:
     registers: dict[str, str]
     vectors: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """The elements of declared vectors, which are registers as well."""
+    outside: set[str] = dataclasses.field(default_factory=set)
+    """The registers declared outside of braces, which all later inline PTX of the function has, too."""
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -100,20 +102,27 @@ def parse(text: str) -> Program:
     """Read inline PTX. Raises `PtxSyntaxError`."""
     text = _COMMENT.sub(" ", text).replace("$$", "$")
     program = Program([], {})
-    for piece in _pieces(text):
+    for piece, scopes in _pieces(text):
+        before = set(program.registers)
         _read(piece, program)
+        if scopes == 0:
+            program.outside |= program.registers.keys() - before
     return program
 
 
-def _pieces(text: str) -> list[str]:
-    """Cut at semicolons; braces that open and close scopes are left out, those of vectors stay."""
-    pieces: list[str] = []
-    start = depth = 0
+def _pieces(text: str) -> list[tuple[str, int]]:
+    """Cut at semicolons; braces that open and close scopes are left out, those of vectors stay.
+
+    With each piece comes the number of scopes around it.
+    """
+    pieces: list[tuple[str, int]] = []
+    start = depth = scopes = 0
     for index, char in enumerate(text):
         if char == "{":
             # a scope opens where a statement would start
             if not text[start:index].strip() and depth == 0:
                 start = index + 1
+                scopes += 1
             else:
                 depth += 1
         elif char == "}":
@@ -122,17 +131,16 @@ def _pieces(text: str) -> list[str]:
             else:
                 before = text[start:index].strip()
                 if before.endswith(":"):  # a label at the end of a scope
-                    pieces.append(before)
+                    pieces.append((before, scopes))
                 elif before:
                     raise PtxSyntaxError(f"expected ';' after {before!r}")
                 start = index + 1
+                scopes -= 1
         elif char == ";" and depth == 0:
-            pieces.append(text[start:index].strip())
+            pieces.append((text[start:index].strip(), scopes))
             start = index + 1
-    rest = text[start:].strip()
-    if rest:
-        pieces.append(rest)
-    return [piece for piece in pieces if piece]
+    pieces.append((text[start:].strip(), scopes))
+    return [piece for piece in pieces if piece[0]]
 
 
 def _read(piece: str, program: Program) -> None:

@@ -73,6 +73,8 @@ class FunctionState(host.FunctionState):
     """Whether its blocks may add floating point numbers in global memory, whose result depends on the order."""
     recording: Recording | None = None
     """Where marks of a trace go, in a kernel that is compiled for one."""
+    ptx_registers: dict[str, tuple[ir.Value, int]] = dataclasses.field(default_factory=dict)
+    """Registers that inline PTX has declared outside of braces: where they lie, and their widths."""
     spins: bool = False
     """Whether it spins on memory: the blocks of a launch should then be resident together."""
 

@@ -47,6 +47,11 @@ def test_text_that_is_no_ptx(text):
         parse(text)
 
 
+def test_declarations_outside_of_braces_are_told_apart():
+    program = parse(".reg .b32 a, b<2>; { .reg .b32 c; mov.b32 c, {h, l}; } .reg .pred p;")
+    assert program.outside == {"a", "b0", "b1", "p"} and "c" in program.registers
+
+
 # --- arithmetic --------------------------------------------------------------------------------------------------------
 
 M = 0xFFFFFFFF
@@ -773,3 +778,37 @@ def test_conversions_of_narrow_floats_and_scale_factors():
         got = back[5].view(ml_dtypes.bfloat16).astype(np.float32)
         exact = (fixed / 64).astype(np.float32) * wanted
         np.testing.assert_array_equal(got, exact.astype(ml_dtypes.bfloat16).astype(np.float32))
+
+
+# --- registers of the function ------------------------------------------------------------------------------------------
+
+
+def test_registers_outside_of_braces_are_the_functions():
+    """Later inline PTX has them, also in loops and branches, and a declaration in braces hides one of the same name."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        i32 = cute.Int32.mlir_type
+        asm(None, [x[t]], ".reg .b32 sum, part<2>; mov.b32 sum, $0; mov.b32 part1, 7;", "r")
+        for i in range(x[t] % 4):
+            if i != 1:
+                asm(None, [i], "add.s32 sum, sum, $0; add.s32 sum, sum, part1;", "r")
+        asm(None, [], "{ .reg .b32 sum; mov.b32 sum, 5; }", "")
+        out[t] = cute.Int32._make(asm(i32, [], "mov.b32 $0, sum;", "=r"))
+
+    x = np.arange(32, dtype=np.int32)
+    out = np.zeros_like(x)
+    run(kernel, x, out)
+    added = [sum(i + 7 for i in range(n % 4) if i != 1) for n in range(32)]
+    np.testing.assert_array_equal(out, x + added)
+
+
+def test_registers_that_come_later_are_not_declared():
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        out[0] = cute.Int32._make(asm(cute.Int32.mlir_type, [], "mov.b32 $0, later;", "=r"))
+        asm(None, [], ".reg .b32 later; mov.b32 later, 1;", "")
+
+    with pytest.raises(DSLNotImplemented, match="later is not declared"):
+        run(kernel, np.zeros(1, np.int32))

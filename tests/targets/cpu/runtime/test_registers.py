@@ -51,3 +51,20 @@ def test_up_by_going_down():
 def test_part_of_a_warp_group():
     with pytest.raises(DeadlockFault, match=r"setmaxnreg \(it is not executed by the whole warpgroup\)"):
         launch(24, 240, who=1)
+
+
+def test_part_of_a_warp_group_may_ask_for_what_it_has():
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        if t < 128:
+            arch.setmaxregister_decrease(24)
+            if t >= 64:
+                arch.setmaxregister_decrease(24)
+        else:
+            arch.setmaxregister_increase(240)
+        out[t] = t
+
+    out = np.zeros(384, np.int32)
+    run(kernel, out, block=384, min_blocks_per_mp=1)
+    np.testing.assert_array_equal(out, np.arange(384))

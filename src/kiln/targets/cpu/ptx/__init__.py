@@ -46,7 +46,7 @@ def _inline_asm(x: Expander, op: ir.Operation, b: Builder) -> ir.Value | None:
         program = parse(text)
     except PtxSyntaxError as reason:
         raise report_at(op.location, DSLNotImplemented, f"inline PTX cannot be read: {reason}") from None
-    machine = Machine(x, op, b, program.registers, _INSTRUCTIONS)
+    machine = Machine(x, op, b, program, _INSTRUCTIONS)
     outputs = [part for part in constraints if part.startswith(("=", "+"))]
     inputs = iter(op.operands)
     for number, part in enumerate(constraints):

@@ -2,7 +2,7 @@
 
 A register is an integer of its width; an instruction takes it as the type it names. In a program with branches
 registers lie in memory, and its pieces between labels and branches run in a loop around the number of the piece that is
-next.
+next. Registers that are declared outside of braces lie in memory as well: the function's later inline PTX has them, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ....dialects.nvgpu import OPERATIONS
 from ....mlir import context, ir
 from ....ptx import FORMS
 from ....ptx.form import Form, Reading, UnknownForm
-from ....ptx.syntax import Address, Immediate, Operand, Pair, Register, Statement, Vector
+from ....ptx.syntax import Address, Immediate, Operand, Pair, Program, Register, Statement, Vector
 from ...host.arithmetic import computes_in_f32, in_f32
 from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import KEEP, Handler, Handlers
@@ -55,16 +55,22 @@ class Machine:
     """One piece of inline PTX: its registers by name, and where it is expanded."""
 
     def __init__(
-        self, x: Expander, op: ir.Operation, b: Builder, registers: dict[str, str], instructions: Mapping[str, Any]
+        self, x: Expander, op: ir.Operation, b: Builder, program: Program, instructions: Mapping[str, Any]
     ) -> None:
         self.x = x
         self.op = op
         self.b: Builder = b
         self.instructions = instructions
-        self.types = registers
+        self.types = program.registers
         self.values: dict[str, ir.Value] = {}
-        self.cells: dict[str, tuple[ir.Value, int]] | None = None
-        """Where registers lie in a program with branches, and their widths."""
+        shared = x.function.ptx_registers
+        for name in program.outside:
+            if name not in shared:
+                width = BITS.get(self.types[name], 32)
+                shared[name] = x.at_entry(b.location).alloca(int_type(width)), width
+        hidden = program.registers.keys() - program.outside
+        self.cells = {name: cell for name, cell in shared.items() if name not in hidden}
+        """Where registers lie that are in memory, and their widths."""
         self.modifiers: Sequence[str] = ()
         """The modifiers of the instruction that is expanded."""
 
@@ -89,7 +95,7 @@ class Machine:
         return resized(b, value, width)
 
     def _value(self, name: str) -> ir.Value | None:
-        if self.cells is not None and name in self.cells:
+        if name in self.cells:
             cell, width = self.cells[name]
             return self.b.load(int_type(width), cell)
         return self.values.get(name)
@@ -148,7 +154,7 @@ class Machine:
         return self.float(operand, type_) if type_ in ("f32", "f64") else self.bits(operand, BITS[type_])
 
     def _width(self, operand: Register) -> int:
-        if self.cells is not None and operand.name in self.cells:
+        if operand.name in self.cells:
             return self.cells[operand.name][1]
         value = self.values.get(operand.name)
         return value.type.width if value is not None else BITS.get(self.types.get(operand.name, "b64"), 64)  # pyright: ignore[reportAttributeAccessIssue]
@@ -178,7 +184,7 @@ class Machine:
             raise Refused(f"{operand} where a destination is expected")
         if operand.name == "_":
             return
-        if self.cells is not None and operand.name in self.cells:
+        if operand.name in self.cells:
             cell, width = self.cells[operand.name]
             self.b.store(resized(self.b, value, width), cell)
             return
@@ -251,8 +257,7 @@ class Machine:
 
     def keep_in_memory(self, widths: dict[str, int]) -> None:
         """Keep registers in memory from now on: declared ones, and operands by their widths."""
-        self.cells = {}
-        declared = {name: BITS.get(kind, 32) for name, kind in self.types.items()}
+        declared = {name: BITS.get(kind, 32) for name, kind in self.types.items() if name not in self.cells}
         for name, width in {**declared, **widths}.items():
             cell = self.x.at_entry(self.b.location).alloca(int_type(width))
             self.b.store(

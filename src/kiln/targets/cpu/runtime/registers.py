@@ -1,7 +1,8 @@
 """`setmaxnreg`: warpgroups release registers, or wait until others have released as many as they ask for.
 
 A kernel starts with as many registers per thread as fit an SM with the CTAs per SM that its launch asks for. These are
-the pool: only registers that were released can be acquired.
+the pool: only registers that were released can be acquired. A warp that asks for what it got before changes nothing, and
+waits for no other.
 """
 # pyright: reportReturnType=false
 
@@ -18,6 +19,8 @@ from .threads import ALL, COME_AGAIN, GO_ON, wait, waiting
 def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u32, site: i32, group_site: i32) -> i32:
     """Change the registers of a thread when its whole warpgroup has arrived; return whether to suspend and call
     again."""
+    if frame.registers == count and frame.asking == 0:
+        return GO_ON
     block = frame.block
     group = ref(frame.block.warpgroups)[frame.thread // WARPGROUP]
     threads = block.threads
