@@ -233,6 +233,47 @@ def test_six_modes_and_dynamic_strides():
     assert np.array_equal(y, x[:, :, 1])
 
 
+@pytest.mark.parametrize("step", [64, 24])
+def test_boxes_at_dynamic_offsets(step):
+    """Of an offset only 16 bytes are known; a run on the CPU target finds that an address is no multiple of 128."""
+    tile = (8, 8)
+    layout = cute.make_layout(tile, stride=(8, 1))
+
+    @cute.kernel
+    def kernel(load: cpasync.TmaInfo, y: cute.Tensor, n: Int32):
+        t, _, _ = cute.arch.thread_idx()
+        barrier = cute.arch.alloc_smem(Int64, 1, 8)
+        offset = cute.assume(n * step, divby=8)
+        shared = cute.make_tensor(cute.arch.alloc_smem(Float16, 256, 128) + offset, layout)
+        if t == 0:
+            cute.arch.mbarrier_init(barrier, 1)
+            cute.arch.mbarrier_init_fence()
+            cute.arch.mbarrier_arrive_and_expect_tx(barrier, 128)
+        cute.arch.sync_threads()
+        whole = cute.local_tile(load.tma_tensor, tile, (0, 0))
+        part, places = cpasync.tma_partition(
+            load.atom, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(whole, 0, 2)
+        )
+        cute.copy(load.atom, places, part, tma_bar_ptr=barrier)
+        cute.arch.mbarrier_wait(barrier, 0)
+        y[t // 8, t % 8] = shared[t // 8, t % 8]
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor, n: Int32):
+        kernel(cpasync.make_tiled_tma_atom(LOAD, x, layout, tile), y, n).launch(grid=1, block=64)
+
+    x = np.arange(64).reshape(8, 8).astype(np.float16)
+    y = np.zeros((8, 8), np.float16)
+    given = [from_dlpack(a, assumed_align=16) for a in (x, y)]
+    compiled = cute.compile(launch, *given, Int32(1), target="cpu")
+    if step % 64:
+        with pytest.raises(kiln.DSLBaseError, match="48 bytes past a multiple of 128"):
+            compiled(*given, 1)
+    else:
+        compiled(*given, 1)
+        assert np.array_equal(y, x)
+
+
 def copying(body, op=LOAD, shared_type=Float16, alignment=128, tile=(8, 64)):
     """Trace a kernel with an atom, a tile in shared memory, its place, and an mbarrier."""
     layout = cute.make_layout(tile, stride=(tile[1], 1))

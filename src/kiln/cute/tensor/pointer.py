@@ -666,6 +666,11 @@ def alignment_at(pointer: Pointer, offset: Any) -> int:
     return alignment if pointer._swizzle is None else min(alignment, 1 << pointer._swizzle.num_base)
 
 
+def is_moved_at_run_time(pointer: Pointer, offset: object) -> bool:
+    """Return whether the address `offset` elements past a pointer lies a dynamic number of elements past its memory."""
+    return any(map(is_dynamic_leaf, (offset, pointer._offset))) or cute.PtrAdd.making(pointer._base) is not None
+
+
 def load_vector(pointer: Pointer, offset: object, count: int) -> ir.Value:
     """Return `count` contiguous elements, as a vector."""
     base, index = _accessed(pointer, offset)
