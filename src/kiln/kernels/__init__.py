@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .impl.rowwise.gated_activation import geglu_backward as geglu_backward
     from .impl.rowwise.gated_activation import swiglu as swiglu
     from .impl.rowwise.gated_activation import swiglu_backward as swiglu_backward
+    from .impl.rowwise.quantize import quantize as quantize
     from .impl.rowwise.softmax_and_norms import layer_norm as layer_norm
     from .impl.rowwise.softmax_and_norms import rms_norm as rms_norm
     from .impl.rowwise.softmax_and_norms import softmax as softmax
@@ -101,6 +102,7 @@ _PLACES = {
     "mla_decode": ".impl.mla.mla_decode",
     "mla_prefill": ".impl.mla.mla_prefill",
     "paged_attention": ".impl.attention.paged_attention",
+    "quantize": ".impl.rowwise.quantize",
     "rms_norm": ".impl.rowwise.softmax_and_norms",
     "rms_norm_backward": ".impl.rowwise.backward",
     "rotary_embedding": ".impl.rope.rotary_embedding",

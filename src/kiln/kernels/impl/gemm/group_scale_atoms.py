@@ -12,7 +12,7 @@ from .... import Int32, Int64, Uint8, cute, range_constexpr
 from ....cute import arch
 from ....utils.schedulers import clamp_offset
 from ...dispatch import arrays, launches
-from .problem import SCALE_ATOM, atoms_shape
+from ...parts.scale_atoms import SCALE_ATOM, atoms_shape
 
 if TYPE_CHECKING:
     from ...dispatch.arrays import Array

@@ -11,13 +11,14 @@ from .... import Float32
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from ...dispatch.registry import Registry
+from ...parts.scale_atoms import SCALE_ATOM
 from .arguments import GemmArguments
 from .gemm import GemmCall, are_block_scales, readable, scale_tensor
 from .group_scale_atoms import group_scale_atoms
 from .implementations import REGISTRY as GEMM
 from .implementations import Fallback, FallbackConfig
 from .padded import Sm90PaddedGemm, Sm100PaddedGemm
-from .problem import SCALE_ATOM, GemmProblem, GroupedGemmProblem
+from .problem import GemmProblem, GroupedGemmProblem
 from .sm90_grouped import Sm90GroupedGemm
 from .sm100_grouped import Sm100BlockScaledGroupedGemm, Sm100GroupedGemm
 from .vector_scales import packed_bytes, scale_atoms, scale_of_one

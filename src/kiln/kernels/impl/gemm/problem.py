@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from .... import BFloat16, Float4E2M1FN, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
 from ...dispatch.arrays import power_of_two, require
 from ...dispatch.problem import Problem, TensorLayout, peak_name
+from ...parts.scale_atoms import SCALE_ATOM
 from .epilogue_fusion import NO_FUSION, EpilogueFusion
 
 if TYPE_CHECKING:
     from .... import cute
 
 PRECISIONS = ("ieee", "tf32", "fast")
-SCALE_ATOM = 128, 4
-"""Rows and vectors whose scale factors lie together, in 512 bytes."""
 SCALE_BLOCK = 128
 """The extent of a block with one scale factor: along K for A, along K and N for B."""
 _WARP = 32
@@ -329,9 +328,3 @@ class Operand:
         leading = x.leading(modes)
         wide = any(s * _MAX_TILE_EXTENT * x.size >= 1 << 31 for s in x.strides[1:])
         return cls(x.dtype, leading == k_mode, x.width(leading), wide, packed)
-
-
-def atoms_shape(rows: int, vectors: int) -> tuple[int, int]:
-    """Return the shape of the atoms of the scale factors of rows with some vectors: blocks of rows, bytes of each."""
-    atom_rows, atom_vectors = SCALE_ATOM
-    return -(-rows // atom_rows), -(-vectors // atom_vectors) * atom_rows * atom_vectors

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from .... import Float4E2M1FN, Float8E4M3FN, Float8E8M0FNU, Int16, Int32, cute
 from ....cute.nvgpu import cpasync, make_tiled_tma_atom_A, make_tiled_tma_atom_B, tcgen05
 from ....utils import blockscaled_layout, sm100
+from ...parts.scale_atoms import SCALE_ATOM
 from ...parts.tma_operand import TmaLoads
-from .problem import SCALE_ATOM
 from .sm100 import Sm100GemmKernel, major
 from .sm100_config import CTA_M
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .... import Float8E4M3FN, Float8E8M0FNU, Uint8
 from ...dispatch import arrays
-from .problem import SCALE_ATOM, atoms_shape
+from ...parts.scale_atoms import SCALE_ATOM, atoms_shape
 
 if TYPE_CHECKING:
     from ...dispatch.arrays import Array

@@ -12,7 +12,7 @@ from .backward import LayerNormBackward, RmsNormBackward, norm_backward
 from .default_configs import quantized_config, smem_config
 from .row_kernel import Row
 from .row_statistics import Statistics
-from .softmax_and_norms import LayerNorm, QuantizedLayerNorm, QuantizedRmsNorm, RmsNorm, norm_scalars, quantized_outs
+from .softmax_and_norms import LayerNorm, QuantizedLayerNorm, QuantizedRmsNorm, RmsNorm, norm_scalars, row_outs
 
 __all__ = ["fused_add_layer_norm", "fused_add_layer_norm_backward", "fused_add_rms_norm", "fused_add_rms_norm_backward"]
 
@@ -95,24 +95,26 @@ def _fused_add(
     columns: list[Any],
     eps: float,
     quantize: Any,
+    scale_layout: str,
     out: Any,
     residual_out: Any,
     config: Any,
 ) -> tuple[Any, ...]:
-    outs, scales = quantized_outs(x, quantize, out)
+    outs = row_outs(name, x, quantize, scale_layout, out)
     summed = arrays.empty_like(residual) if residual_out is None else residual_out
     run_rows(
         name,
-        functions[bool(scales)],
+        functions[outs.has_row_scales],
         [x, residual],
-        [*outs, summed],
+        [outs.out, summed],
         columns,
         norm_scalars(x, eps),
-        quantized_config if scales else smem_config,
+        quantized_config if outs.has_row_scales else smem_config,
         config,
-        row_values=scales,
+        (),
+        *outs[1:],
     )
-    return (*outs, *scales, summed)
+    return (*outs.returned, summed)
 
 
 @kernel_function("x", "residual", "weight", "out", "residual_out", written=("out", "residual_out"))
@@ -123,6 +125,7 @@ def fused_add_rms_norm(
     eps: float = 1e-6,
     *,
     quantize: Any = None,
+    scale_layout: str = "atoms",
     out: Any = None,
     residual_out: Any = None,
     config: Any = None,
@@ -135,13 +138,16 @@ def fused_add_rms_norm(
         weight: (columns,), a factor of each column.
         eps: what is added to the mean square.
         quantize: an 8-bit float type for the result; the scale factors of the rows, f32 (..., 1), then stand between
-            result and sum.
+            result and sum. Or a format of blocks, as in `quantize`, whose scale factors stand there.
+        scale_layout: where those of blocks lie, as in `quantize`.
         out: an array for the result; `out=x` writes in place.
         residual_out: an array for the sum; `residual_out=residual` writes in place.
         config: a config of an implementation; by default the library chooses.
     """
     functions = AddRmsNorm, QuantizedAddRmsNorm
-    return _fused_add("fused_add_rms_norm", functions, x, residual, [weight], eps, quantize, out, residual_out, config)
+    return _fused_add(
+        "fused_add_rms_norm", functions, x, residual, [weight], eps, quantize, scale_layout, out, residual_out, config
+    )
 
 
 @kernel_function("x", "residual", "weight", "bias", "out", "residual_out", written=("out", "residual_out"))
@@ -153,6 +159,7 @@ def fused_add_layer_norm(
     eps: float = 1e-5,
     *,
     quantize: Any = None,
+    scale_layout: str = "atoms",
     out: Any = None,
     residual_out: Any = None,
     config: Any = None,
@@ -166,14 +173,17 @@ def fused_add_layer_norm(
         bias: (columns,), what is added to each column.
         eps: what is added to the variance.
         quantize: an 8-bit float type for the result; the scale factors of the rows, f32 (..., 1), then stand between
-            result and sum.
+            result and sum. Or a format of blocks, as in `quantize`, whose scale factors stand there.
+        scale_layout: where those of blocks lie, as in `quantize`.
         out: an array for the result; `out=x` writes in place.
         residual_out: an array for the sum; `residual_out=residual` writes in place.
         config: a config of an implementation; by default the library chooses.
     """
     functions = (AddLayerNorm, QuantizedAddLayerNorm)
     columns = [weight, bias]
-    return _fused_add("fused_add_layer_norm", functions, x, residual, columns, eps, quantize, out, residual_out, config)
+    return _fused_add(
+        "fused_add_layer_norm", functions, x, residual, columns, eps, quantize, scale_layout, out, residual_out, config
+    )
 
 
 @kernel_function("dy", "dsum", "summed", "weight", "out")

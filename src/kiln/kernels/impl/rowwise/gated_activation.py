@@ -13,7 +13,7 @@ from .arguments import run_rows
 from .default_configs import quantized_config, smem_config
 from .row_kernel import RowKernel
 from .row_statistics import Statistics, max_statistics
-from .softmax_and_norms import LOG2_E, Quantized, exp2, largest_magnitude, quantized_outs
+from .softmax_and_norms import LOG2_E, Quantized, exp2, largest_magnitude, row_outs
 
 if TYPE_CHECKING:
     from .row_kernel import Row
@@ -194,13 +194,20 @@ def _halves(name: str, x: Any) -> list[Any]:
 
 
 def _forward(
-    name: str, functions: tuple[type[Any], ...], gate: Any, up: Any, quantize: Any, out: Any, config: Any
+    name: str,
+    functions: tuple[type[Any], ...],
+    gate: Any,
+    up: Any,
+    quantize: Any,
+    scale_layout: str,
+    out: Any,
+    config: Any,
 ) -> Any:
     sources = _halves(name, gate) if up is None else [gate, up]
-    outs, scales = quantized_outs(sources[0], quantize, out)
-    best = quantized_config if scales else smem_config
-    run_rows(name, functions[bool(scales)], sources, outs, [], (), best, config, row_values=scales)
-    return (*outs, *scales) if scales else outs[0]
+    outs = row_outs(name, sources[0], quantize, scale_layout, out)
+    best = quantized_config if outs.has_row_scales else smem_config
+    run_rows(name, functions[outs.has_row_scales], sources, [outs.out], [], (), best, config, (), *outs[1:])
+    return outs.result
 
 
 def _backward(name: str, function: type[Any], dy: Any, gate: Any, up: Any, config: Any) -> Any:
@@ -211,22 +218,33 @@ def _backward(name: str, function: type[Any], dy: Any, gate: Any, up: Any, confi
 
 
 @kernel_function("gate", "up", "out")
-def swiglu(gate: Any, up: Any = None, *, quantize: Any = None, out: Any = None, config: Any = None) -> Any:
+def swiglu(
+    gate: Any, up: Any = None, *, quantize: Any = None, scale_layout: str = "atoms", out: Any = None, config: Any = None
+) -> Any:
     """Return `silu(gate) * up`, computed in f32.
 
     Args:
         gate: an array; without `up` it holds both, `gate` first, along its last mode.
         up: an array of the same shape.
-        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too.
+        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too. Or
+            a format of blocks, as in `quantize`; then their scale factors are.
+        scale_layout: where those of blocks lie, as in `quantize`.
         out: an array for the result.
         config: a config of an implementation; by default the library chooses.
     """
-    return _forward("swiglu", (SwiGlu, QuantizedSwiGlu), gate, up, quantize, out, config)
+    return _forward("swiglu", (SwiGlu, QuantizedSwiGlu), gate, up, quantize, scale_layout, out, config)
 
 
 @kernel_function("gate", "up", "out")
 def geglu(
-    gate: Any, up: Any = None, *, approximate: str = "none", quantize: Any = None, out: Any = None, config: Any = None
+    gate: Any,
+    up: Any = None,
+    *,
+    approximate: str = "none",
+    quantize: Any = None,
+    scale_layout: str = "atoms",
+    out: Any = None,
+    config: Any = None,
 ) -> Any:
     """Return `gelu(gate) * up`, computed in f32.
 
@@ -234,11 +252,13 @@ def geglu(
         gate: an array; without `up` it holds both, `gate` first, along its last mode.
         up: an array of the same shape.
         approximate: "none", or "tanh" for the approximation by tanh, as in PyTorch.
-        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too.
+        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too. Or
+            a format of blocks, as in `quantize`; then their scale factors are.
+        scale_layout: where those of blocks lie, as in `quantize`.
         out: an array for the result.
         config: a config of an implementation; by default the library chooses.
     """
-    return _forward("geglu", _gelu("geglu", approximate), gate, up, quantize, out, config)
+    return _forward("geglu", _gelu("geglu", approximate), gate, up, quantize, scale_layout, out, config)
 
 
 @kernel_function("dy", "gate", "up")

@@ -22,6 +22,7 @@ from .weight_gradients import WeightGradient, rows_at_once
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ...dispatch.arrays import Array
     from ...dispatch.devices import Device
     from .problem import RowFunctionProblem
     from .vector_access import VectorAccess
@@ -44,6 +45,10 @@ class RowFunctionArguments(NamedTuple):
     column_outs: Sequence[Any] = ()
     scalars: tuple[float, ...] = ()
     row_values: Sequence[Any] = ()
+    block_scales: Array | None = None
+    """The scale factors of rows that are quantised in blocks."""
+    matrix_rows: int = 0
+    """Rows of a matrix of a batch of these."""
 
 
 def _is_unaligned(problem: RowFunctionProblem) -> bool:
@@ -100,13 +105,22 @@ class ResidentRows(RowImplementation):
 
     def measured_config(self, problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
         config = problem.best_config(problem, device)
-        return config if type(config) is RowwiseConfig else default_config(problem, device, len(problem.present))
+        if type(config) is not RowwiseConfig:
+            config = default_config(problem, device, len(problem.present))
+        if problem.blocks is None:
+            return config
+        threads = max(config.row_threads, problem.blocks.lanes(problem.width))
+        return dataclasses.replace(config, row_threads=threads)
 
     def rules(self, problem: RowFunctionProblem, config: RowwiseConfig, device: Device) -> Iterator[Rule]:
         function = problem.function
         text = "several rows_per_cta are for quantised rows whose largest result is found after their statistics"
         quantised = function.quantizes and not function.tracks_absmax and function.fields > 0
         yield Rule(config.rows_per_cta == 1 or quantised, text)
+        if problem.blocks is not None:
+            lanes = problem.blocks.lanes(problem.width)
+            text = f"{lanes} neighbouring threads share a scale factor, and a row has {config.row_threads}"
+            yield Rule(config.row_threads % lanes == 0, text, f"row_threads={lanes}")
         yield from config.rules(problem.n, problem.width, problem.bits, len(problem.sources), device)
 
     def run(self, problem: RowFunctionProblem, config: RowwiseConfig, args: RowFunctionArguments) -> None:
@@ -121,8 +135,11 @@ class ResidentRows(RowImplementation):
             row_values = [_f32_array(args, (problem.rows,)) for _ in range(2)]
             reread = [_unchanged(x, args.outs) for x in args.sources[:2]]
         overlaps = problem.function.overlaps and device.overlaps
-        rows = RowProblem(*problem.types, len(row_values), width, vectors, exact, config, overlaps)
-        _launch(launches.cached_kernel(problem.function, rows), problem, args, row_values, config.ctas(problem.rows))
+        rows = RowProblem(
+            *problem.types, len(row_values), width, vectors, exact, config, overlaps, blocks=problem.blocks
+        )
+        more = row_values if args.block_scales is None else [*row_values, args.block_scales]
+        _launch(launches.cached_kernel(problem.function, rows), problem, args, more, config.ctas(problem.rows))
         if problem.column_outs:
             self.reduce_columns(problem, args, reread, row_values, device)
 
@@ -165,7 +182,7 @@ class StreamingRows(RowImplementation):
     config = StreamingRowwiseConfig
 
     def supports(self, problem: RowFunctionProblem, device: Device) -> str | None:
-        if problem.function.quantizes:
+        if problem.function.quantizes or problem.blocks is not None:
             return "quantised rows need all results of a row before the first is written"
         width = problem.streamed.width
         bits = problem.streamed.bits
@@ -275,7 +292,7 @@ def _launch(
         Int32(problem.rows),
         Int32(problem.n),
         Int32(arrays.address(args.sources[0]) % CACHE_LINE // arrays.itemsize(args.sources[0])),
-        _steps(problem),
+        (*_steps(problem), *([] if args.block_scales is None else [Int64(args.matrix_rows)])),
         tuple(Float32(x) for x in args.scalars),
         Int32(count),
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .... import cute
     from ...dispatch.devices import Device
+    from .block_formats import BlockFormat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,8 @@ class RowFunctionProblem(RowwiseProblem):
     """Returns the config that measurements found best."""
     column_outs: tuple[type[cute.Numeric], ...] = ()
     """Element types of reductions over rows, such as the gradient of a weight."""
+    blocks: BlockFormat | None = None
+    """How the first results are quantised in blocks."""
 
     def __post_init__(self) -> None:
         shape = self.sources[0].shape
@@ -57,7 +60,8 @@ class RowFunctionProblem(RowwiseProblem):
                 f"{self.name}: quantize is {x.dtype.__name__}",
                 hint=" or ".join(dtype.__name__ for dtype in FP8_MAX),
             )
-        require_floats(self.name, (*self.sources, *self.outs[len(quantized) :], *self.present))
+        wide = self.outs[1 if self.blocks else len(quantized) :]
+        require_floats(self.name, (*self.sources, *wide, *self.present))
 
     @property
     def present(self) -> list[TensorLayout]:
@@ -135,4 +139,8 @@ class RowFunctionProblem(RowwiseProblem):
     def bytes(self) -> int:
         """Sources and columns are read once, results and column outs written once."""
         column_outs = sum(dtype.width // 8 for dtype in self.column_outs) * self.n
-        return sum(x.bytes for x in (*self.sources, *self.outs, *self.present)) + column_outs
+        blocks = 0
+        if self.blocks is not None:  # and its scale factors
+            elements = self.rows * self.n
+            blocks = elements // self.blocks.vector + elements // self.blocks.packed - elements
+        return sum(x.bytes for x in (*self.sources, *self.outs, *self.present)) + column_outs + blocks

@@ -13,11 +13,24 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from .... import Boolean, Float8E4M3FN, Float8E5M2, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
+from .... import (
+    Boolean,
+    Float8E4M3FN,
+    Float8E5M2,
+    Float32,
+    Int32,
+    Int64,
+    Uint8,
+    const_expr,
+    cute,
+    range_constexpr,
+    select_,
+)
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays, devices
 from ...parts.vectors import async_vector_atom, larger, maximum, rounded, total, vector_atom
+from .block_formats import BlockScaleTensor, quantised, write_elements
 from .config import STAGES, WARP, RowwiseConfig
 from .row_part import PrefetchedColumns, ResidentPart, resident_columns
 from .row_statistics import Statistics, max_statistics, read_statistics, sum_statistics
@@ -25,6 +38,7 @@ from .unaligned import ResidentEdges
 from .vector_access import VectorAccess
 
 if TYPE_CHECKING:
+    from .block_formats import BlockFormat
     from .row_part import EdgePart
 
 FP8_MAX = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
@@ -96,6 +110,8 @@ class RowProblem:
     and the last."""
     alignment: int = 1
     """Of unaligned rows: vectors to a multiple of which the first access of a row is aligned."""
+    blocks: BlockFormat | None = None
+    """How the first results are quantised in blocks."""
     column_outs: ClassVar[tuple[Any, ...]] = ()
     """Element types of reductions over rows, which only streaming kernels compute."""
 
@@ -121,6 +137,8 @@ class RowTensors(NamedTuple):
     """Of unaligned rows: elements from a cache line to the beginning of the first row."""
     skew: Int32 | None = None
     """Of unaligned rows: by how many elements more each row is off than the one before."""
+    block_scales: BlockScaleTensor | None = None
+    """The scale factors of rows that are quantised in blocks."""
 
 
 class Row(NamedTuple):
@@ -263,6 +281,11 @@ class RowKernel(VectorAccess):
         problem = self.problem
         types = (*problem.sources, *problem.outs)
         matrices = [row_matrix(p, t, rows, n, s, width) for p, t, s in zip(addresses, types, strides, strict=False)]
+        if problem.blocks is not None:  # as bytes
+            place = len(problem.sources)
+            packed = problem.blocks.packed
+            step = strides[place] // packed
+            matrices[place] = row_matrix(addresses[place], Uint8, rows, n // packed, step, width // packed)
         rest = addresses[len(types) :]
         present = [t for t in problem.columns if t is not None]
         columns = [vector_at(p, t, n, column_width or width) for p, t in zip(rest, present, strict=False)]
@@ -284,11 +307,17 @@ class RowKernel(VectorAccess):
     ):
         """Launch so many CTAs.
 
-        `addresses`: sources, outs, columns, row values; `strides`: those of rows of the matrices; `lead`: elements from
-        a cache line to the first row, for unaligned rows.
+        `addresses`: sources, outs, columns, row values, scale factors of blocks; `strides`: those of rows of the
+        matrices, and how many rows a matrix of a batch has; `lead`: elements from a cache line to the first row, for
+        unaligned rows.
         """
         width = 1 if const_expr(self.problem.unaligned) else self.width
         tensors, rest = self.tensors(addresses, rows, n, strides, scalars, width, self.width)
+        blocks = self.problem.blocks
+        if const_expr(blocks is not None):
+            scales = BlockScaleTensor.at(rest[-1], blocks, rows, n, Int32(strides[-1]))
+            tensors = tensors._replace(block_scales=scales)
+            rest = rest[:-1]
         tensors = tensors._replace(row_values=[vector_at(p, Float32, rows) for p in rest])
         if const_expr(self.problem.unaligned):
             tensors = tensors._replace(lead=lead, skew=Int32(strides[0]))
@@ -419,7 +448,7 @@ class RowKernel(VectorAccess):
         self.write_row_values(tensors.row_values, rows[0], first.at)
         if const_expr(first.edge is not None):
             first.at.edges.write(tensors, parts, rows)
-        self.write(tensors.outs, parts, [saved for _, saved in accumulated], rows, first_results)
+        self.write(tensors, parts, [saved for _, saved in accumulated], rows, first_results)
 
     @cute.jit
     def compute_chunks(self, tensors: Any, at: Any, exchange: Any):
@@ -444,7 +473,7 @@ class RowKernel(VectorAccess):
         self.write_row_values(tensors.row_values, row, at)
         for start in range(0, at.units, step):
             part = self.chunk(tensors, at, start)
-            self.write(tensors.outs, [part], [None], [row])
+            self.write(tensors, [part], [None], [row])
 
     def chunk(self, tensors: Any, at: Position, start: Any) -> ResidentPart:
         """Read a thread's vectors of the chunk of a row that begins at vector `start`."""
@@ -534,13 +563,14 @@ class RowKernel(VectorAccess):
     @cute.jit
     def write(
         self,
-        outs: Any,
+        tensors: RowTensors,
         parts: list[ResidentPart],
         saved: list[list[cute.TensorSSA | tuple[cute.TensorSSA, Float32]] | None],
         rows: list[Row],
         first_results: list[cute.TensorSSA] | None = None,
     ):
         """Compute and write results vector by vector, which takes the fewest registers. The first may be known."""
+        outs = tensors.outs
         for v in range_constexpr(self.vectors):
             for part, values, row in zip(parts, saved, rows, strict=True):
                 results = [] if first_results is None else [first_results[v]]
@@ -548,10 +578,31 @@ class RowKernel(VectorAccess):
                     results = results + self.results_at(v, part, values, row)[len(results) :]
                 if const_expr(self.quantizes):
                     results = [results[0] * row.statistics[-1], *results[1:]]
-                for out, value in zip(outs, results, strict=True):
+                written = zip(outs, results, strict=True)
+                if const_expr(self.problem.blocks is not None):
+                    out, value = next(written)
+                    self.write_blocks(out, value, tensors, part.at, v)
+                for out, value in written:
                     atom = vector_atom(out.element_type, self.width)
                     registers = rounded(value, out.element_type)
                     cute.copy(atom, registers, self.tile(out, part.at, v), pred=self.predicate(part.at, v))
+
+    def write_blocks(self, out: cute.Tensor, value: cute.TensorSSA, tensors: RowTensors, at: Position, v: int) -> None:
+        """Quantise a thread's vector `v` of results, and write it and the scale factors of its blocks."""
+        blocks = self.problem.blocks
+        scales = tensors.block_scales
+        assert blocks is not None
+        assert scales is not None
+        if blocks.scaled:
+            value = value * tensors.scalars[-1]
+        elements, scale = quantised(value, blocks)
+        pred = self.predicate(at, v)
+        row = out[at.row if self.config.rows == 1 else select_(at.exists, at.row, Int32(0)), None]
+        unit = self.at(at.unit, v)
+        write_elements(elements, cute.local_tile(row, (cute.size(elements),), (unit,)), pred)
+        is_first = unit % blocks.lanes(self.width) == 0
+        vector = unit * self.width // blocks.vector
+        scales.write(blocks, at.row, vector, scale, is_first if pred is None else is_first & pred)
 
     def smem_buffer(self, dtype: type[cute.Numeric], thread: Int32, *stages: int) -> cute.Tensor:
         """Allocate shared memory for rows and return the thread's part (element, vector, stage...), interleaved by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from .... import Float32, NumericMeta, cute
 from ....cute import arch
@@ -12,11 +12,15 @@ from ...dispatch.arrays import AnyArray
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import across, larger, maximum, plus, total
 from .arguments import run_rows
+from .block_formats import FORMATS, BlockRows
 from .config import WARP
 from .default_configs import norm_config, quantized_config, softmax_config
 from .row_kernel import Row, RowKernel
 from .row_part import RowPart
 from .row_statistics import Statistics, max_statistics, sum_statistics
+
+if TYPE_CHECKING:
+    from ...dispatch.arrays import Array
 
 __all__ = ["layer_norm", "rms_norm", "softmax"]
 
@@ -258,42 +262,85 @@ def norm_scalars(x: Any, eps: float) -> tuple[float, float]:
     return eps, 1.0 / max(1, x.shape[-1]) if x.ndim else 1.0
 
 
+@overload
+def softmax(x: AnyArray, *, out: Any = None, config: Any = None) -> AnyArray: ...
+@overload
+def softmax(
+    x: AnyArray, *, quantize: str, scale_layout: str = "atoms", config: Any = None
+) -> tuple[AnyArray, AnyArray]: ...
 @kernel_function("x", "out")
-def softmax(x: AnyArray, *, out: Any = None, config: Any = None) -> AnyArray:
+def softmax(
+    x: Any, *, quantize: str | None = None, scale_layout: str = "atoms", out: Any = None, config: Any = None
+) -> Any:
     """Return the softmax along the last mode.
 
     A row with a NaN or plus infinity, or of minus infinity alone, becomes NaN.
 
     Args:
         x: (..., columns), f16, bf16 or f32.
+        quantize: a format of blocks for the result, as in `quantize`; their scale factors are returned, too.
+        scale_layout: where these lie, as in `quantize`.
         out: an array for the result.
         config: a config of an implementation; by default the library chooses.
     """
-    if out is None:
-        out = arrays.empty_like(x)
-    run_rows("softmax", Softmax, [x], [out], [], (), softmax_config, config)
-    return out
+    formats = " or ".join(map(repr, FORMATS))
+    arrays.require(quantize is None or quantize in FORMATS, f"softmax: quantize is {quantize!r}", hint=formats)
+    outs = row_outs("softmax", x, quantize, scale_layout, out)
+    run_rows("softmax", Softmax, [x], [outs.out], [], (), softmax_config, config, blocks=outs.blocks)
+    return outs.result
 
 
-def quantized_outs(x: Any, quantize: Any, out: Any) -> tuple[list[Any], list[Any]]:
-    """Return the array of a result like `x`, or of a quantised one and the array of its scale factors."""
+class RowOuts(NamedTuple):
+    """Arrays for a result: as it is, with a scale factor for each row, or quantised in blocks."""
+
+    out: Array
+    row_values: list[Array]
+    blocks: BlockRows | None = None
+
+    @property
+    def has_row_scales(self) -> bool:
+        """Whether rows have a scale factor each."""
+        return bool(self.row_values)
+
+    @property
+    def returned(self) -> list[Array]:
+        """What the caller gets: the result, and scale factors."""
+        return [self.out, *self.row_values] if self.blocks is None else [self.blocks.rows, self.blocks.scales]
+
+    @property
+    def result(self) -> Array | tuple[Array, ...]:
+        """The result, or a tuple with scale factors."""
+        return self.out if len(self.returned) == 1 else tuple(self.returned)
+
+
+def row_outs(name: str, x: Array, quantize: Any, scale_layout: str, out: Array | None) -> RowOuts:
+    """Return the arrays for a result like `x`, quantised or not."""
     if quantize is None:
-        return [arrays.empty_like(x) if out is None else out], []
-    dtype = arrays.framework_dtype(quantize, x) if isinstance(quantize, NumericMeta) else quantize
+        return RowOuts(arrays.empty_like(x) if out is None else out, [])
     arrays.require(out is None, "out must be None with quantize", hint="the result and its scale factors are returned")
     arrays.require(x.ndim >= 1, "quantized rows of an array without modes")
+    if isinstance(quantize, str) and quantize in FORMATS:
+        blocks = BlockRows.like(name, x, quantize, scale_layout, 1.0)
+        return RowOuts(blocks.data[0], [], blocks)
+    dtype = arrays.framework_dtype(quantize, x) if isinstance(quantize, NumericMeta) else quantize
     try:
         result = arrays.empty(x, tuple(x.shape), dtype)
     except TypeError:
-        raise arrays.refusal(
-            f"quantize={quantize!r} is no type of elements", "cute.Float8E4M3FN or cute.Float8E5M2"
-        ) from None
-    return [result], [arrays.empty(x, (*x.shape[:-1], 1), arrays.framework_dtype(Float32, x))]
+        hint = f"cute.Float8E4M3FN or cute.Float8E5M2; {', '.join(map(repr, FORMATS))} for blocks"
+        raise arrays.refusal(f"quantize={quantize!r} is no type of elements", hint) from None
+    return RowOuts(result, [arrays.empty(x, (*x.shape[:-1], 1), arrays.framework_dtype(Float32, x))])
 
 
 @kernel_function("x", "weight", "out")
 def rms_norm(
-    x: Any, weight: Any = None, *, eps: float = 1e-6, quantize: Any = None, out: Any = None, config: Any = None
+    x: Any,
+    weight: Any = None,
+    *,
+    eps: float = 1e-6,
+    quantize: Any = None,
+    scale_layout: str = "atoms",
+    out: Any = None,
+    config: Any = None,
 ) -> Any:
     """Return x / sqrt(mean(x^2) + eps) along the last mode, times a weight for each column.
 
@@ -301,14 +348,16 @@ def rms_norm(
         x: (..., columns), f16, bf16 or f32.
         weight: (columns,), or None.
         eps: what is added to the mean square.
-        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too.
+        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too. Or
+            a format of blocks, as in `quantize`; then their scale factors are.
+        scale_layout: where those of blocks lie, as in `quantize`.
         out: an array for the result.
         config: a config of an implementation; by default the library chooses.
     """
-    outs, scales = quantized_outs(x, quantize, out)
-    function, best = (QuantizedRmsNorm, quantized_config) if scales else (RmsNorm, norm_config)
-    run_rows("rms_norm", function, [x], outs, [weight], norm_scalars(x, eps), best, config, row_values=scales)
-    return (*outs, *scales) if scales else outs[0]
+    outs = row_outs("rms_norm", x, quantize, scale_layout, out)
+    function, best = (QuantizedRmsNorm, quantized_config) if outs.has_row_scales else (RmsNorm, norm_config)
+    run_rows("rms_norm", function, [x], [outs.out], [weight], norm_scalars(x, eps), best, config, (), *outs[1:])
+    return outs.result
 
 
 @kernel_function("x", "weight", "bias", "out")
@@ -319,6 +368,7 @@ def layer_norm(
     *,
     eps: float = 1e-5,
     quantize: Any = None,
+    scale_layout: str = "atoms",
     out: Any = None,
     config: Any = None,
 ) -> Any:
@@ -329,11 +379,13 @@ def layer_norm(
         weight: (columns,), or None.
         bias: (columns,), or None.
         eps: what is added to the variance.
-        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too.
+        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too. Or
+            a format of blocks, as in `quantize`; then their scale factors are.
+        scale_layout: where those of blocks lie, as in `quantize`.
         out: an array for the result.
         config: a config of an implementation; by default the library chooses.
     """
-    outs, scales = quantized_outs(x, quantize, out)
-    function, best = (QuantizedLayerNorm, quantized_config) if scales else (LayerNorm, norm_config)
-    run_rows("layer_norm", function, [x], outs, [weight, bias], norm_scalars(x, eps), best, config, row_values=scales)
-    return (*outs, *scales) if scales else outs[0]
+    outs = row_outs("layer_norm", x, quantize, scale_layout, out)
+    function, best = (QuantizedLayerNorm, quantized_config) if outs.has_row_scales else (LayerNorm, norm_config)
+    run_rows("layer_norm", function, [x], [outs.out], [weight, bias], norm_scalars(x, eps), best, config, (), *outs[1:])
+    return outs.result

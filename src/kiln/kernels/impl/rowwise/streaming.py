@@ -10,7 +10,7 @@ accumulated in registers until the last row; a second kernel adds those of all C
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
@@ -56,6 +56,8 @@ class StreamingRowProblem:
     aligned."""
     alignment: int = 1
     """Of unaligned rows: vectors to a multiple of which the first access of a row is aligned."""
+    blocks: ClassVar[None] = None
+    """Streamed rows are not quantised."""
 
     @property
     def unaligned(self) -> bool:
