@@ -138,9 +138,13 @@ def _launch_meeting(counter: cute.Tensor, reached: cute.Tensor):
     _meets(counter, reached).launch(grid=(4, 1, 1), block=(32, 1, 1))
 
 
-def test_blocks_that_wait_for_each_other_all_run():
+def test_some_blocks_do_not_wait_for_others_that_do_not_run():
     counter, reached = np.zeros(1, np.int32), np.zeros(4, np.int32)
     with Recording(2) as recording:
         _launch_meeting(counter, reached)
-    assert list(reached) == [1] * 4 and recording.launches[0].blocks == [0, 1, 2, 3]
+    assert list(reached) == [1, 0, 1, 0] and recording.launches[0].blocks == [0, 2]
     assert not is_dynamic(recording.launches[0])
+    counter[0] = 0
+    with Recording(0) as recording:
+        _launch_meeting(counter, reached)
+    assert list(reached) == [1] * 4 and counter[0] == 4 and recording.launches[0].blocks == [0, 1, 2, 3]

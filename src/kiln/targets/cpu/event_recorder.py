@@ -36,6 +36,7 @@ Value = ir.Value | int
 EVENT = events.event.symbol
 LAUNCH = events.launch.symbol
 HANDED_OUT = events.handed_out.symbol
+LOOKED = events.looked.symbol
 BOX_BYTES = events.box_bytes.symbol
 TENSOR_BYTES = events.tensor_bytes.symbol
 
@@ -142,6 +143,15 @@ class EventRecorder:
         thread = b.linear(indices["thread_idx"], indices["block_dim"])
         self.expansion.declare(HANDED_OUT, [i32, i32, ptr_type(), i32], [i32])
         return b.call(HANDED_OUT, [i32], [block, thread, pointer, value]).results[0]
+
+    def looked(self, x: Expander, b: Builder, pointer: ir.Value) -> None:
+        """Before a look at memory that a loop repeats: what it waits for may be up to a CTA that does not run."""
+        i32 = int_type(32)
+        indices = x.function.indices
+        block = b.linear(indices["block_idx"], indices["grid_dim"])
+        thread = b.linear(indices["thread_idx"], indices["block_dim"])
+        self.expansion.declare(LOOKED, [i32, i32, ptr_type()], [])
+        b.call(LOOKED, [], [block, thread, pointer])
 
     def hooks(self, x: Expander, op: AnyOp) -> EventHooks:
         """Return what the expansion of an operation adds."""
@@ -387,7 +397,8 @@ def recorded(call: Callable[[int], None], sites: list[EventSite]) -> Callable[[i
             ctypes.CFUNCTYPE(None)(recorder.addresses[events.clear.symbol])()
             state = events.State.from_address(recorder.addresses[events.state.symbol])
             state.sites = len(sites)
-            set_sample(0 if request is None else request.blocks)
+            state.sample = 0 if request is None else request.blocks
+            set_sample(state.sample)
             try:
                 call(slots)
             finally:

@@ -17,6 +17,8 @@ from .runtime.tma import bits_of
 NEXT = 4
 """How many different next events an event remembers."""
 BUCKETS = 1 << 18
+PATIENCE = 500
+"""Rounds in which memory that a thread looks at may stay the same until others are assumed to have added to it."""
 MIX = 0x9E37_79B9_7F4A_7C15
 VALUES = 9
 
@@ -57,6 +59,15 @@ class HandedOut:
 
 
 @struct
+class Look:
+    """What a thread looks at in a loop."""
+
+    pointer: Ptr[u32]
+    value: u32
+    rounds: u32  # that it stayed the same
+
+
+@struct
 class State:
     """The recorder's memory; zero at the start."""
 
@@ -78,6 +89,9 @@ class State:
     handed_out: Ptr[HandedOut]  # of this launch
     handed_out_room: u32
     handed_out_used: u32
+    looks: Ptr[Look]  # of each thread of each recorded block of this launch
+    looks_room: u64
+    sample: u32  # how many clusters of a launch run; 0: all
     clusters: u32
     cluster: u32  # blocks of each
     buckets: Array[u32, BUCKETS]
@@ -127,6 +141,12 @@ def record_block(block: u32) -> u32:
         st.times_room = needed * 2
         st.times = Ptr[u32](realloc(st.times, st.times_room * 4))
     memset(st.times + (needed - lanes), 0, lanes * 4)
+    threads = u64(st.warps_of_block) * 32
+    needed = threads * u64(st.slots_used)
+    if needed > st.looks_room:
+        st.looks_room = needed * 2
+        st.looks = Ptr[Look](realloc(st.looks, st.looks_room * size_of(Look)))
+    memset(st.looks + (needed - threads), 0, threads * size_of(Look))
     return st.slots_used
 
 
@@ -225,6 +245,30 @@ def handed_out(block: u32, thread: u32, counter: Ptr[u32], value: u32) -> u32:
     turn = entry.count
     entry.count += 1
     return entry.first + value * (turn * st.clusters + block // st.cluster)
+
+
+@recorder.export
+def looked(block: u32, thread: u32, pointer: Ptr[u32]) -> None:
+    """Before a thread looks at memory in a loop.
+
+    Where some CTAs of a launch run, it may wait for others. If nothing changes for long, they are assumed to have come one further.
+    """
+    st = state.place
+    if (st.sample == 0) | (st.sample >= st.clusters):
+        return
+    slot = st.slots[block]
+    if slot == 0:
+        slot = record_block(block)
+    look = st.looks[u64(slot - 1) * u64(st.warps_of_block) * 32 + u64(thread)]
+    if (look.pointer != pointer) | (look.value != pointer[0]):
+        look.pointer = pointer
+        look.value = pointer[0]
+        look.rounds = 0
+        return
+    look.rounds += 1
+    if look.rounds >= PATIENCE:
+        pointer[0] = pointer[0] + 1
+        look.value = pointer[0]
 
 
 @recorder.export

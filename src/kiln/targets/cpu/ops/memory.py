@@ -17,7 +17,7 @@ from ...host.arithmetic import round_to_bf16, widen_bf16
 from ...lowering.builder import Builder, int_attr, int_type
 from ...lowering.expansion import AnyOp, Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
-from ..expand import Expander
+from ..expand import Expander, in_open_loop
 from ..sanitizer.hooks import hooks_of
 from .sync import SEQUENTIAL
 
@@ -68,7 +68,7 @@ def atomic_rmw(
     if recorder is not None and kind == "add" and recorder.hands_out(op, pointer, value):
         return recorder.handed_out(x, op, b, pointer, value)
     if pauses:
-        x.let_others_run(op, b, "loop around an atomic operation", pointer)
+        _wait(x, op, b, "loop around an atomic operation", pointer)
     if kind == "add" and _is_float(value.type) and x.function.is_kernel:
         x.function.adds_floats |= not _is_shared(x, pointer)
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
@@ -86,6 +86,13 @@ def atomic_rmw(
     return b.value(
         "llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": int_attr(int_type(64), atomics[kind])}
     )
+
+
+def _wait(x: Expander, op: ir.Operation, b: Builder, what: str, pointer: ir.Value, shared: bool = False) -> None:
+    """Let other threads run before an operation that may look again and again for what they do."""
+    x.let_others_run(op, b, what, pointer)
+    if x.module.recorder is not None and in_open_loop(op) and not (shared or _is_shared(x, pointer)):
+        x.module.recorder.looked(x, b, pointer)
 
 
 def _is_shared(x: Expander, pointer: ir.Value) -> bool:
@@ -192,7 +199,7 @@ def ordered_load(
 ) -> ir.Value:
     """Emit a load with an order; `space` is where from, if that is known."""
     if "nc" not in modifiers.split("."):  # nobody writes what it reads
-        x.let_others_run(op, b, "loop around a load", pointer)
+        _wait(x, op, b, "loop around a load", pointer, "smem" in space)
     carrier = carrier_type(type_)
     if x.module.counter is not None:
         x.module.counter.access(x, op, b, space, pointer, value_bytes(carrier), value_bytes(carrier), "ld")

@@ -243,7 +243,8 @@ def launch(
         if meets != 0:
             bytes_ += (count + (WARP - 1) >> 5) * WARP_BYTES
         sizes.chunk = round_up(bytes_ + tmem)
-        together = resident == 1 or (resident == 2 and blocks <= MAX_RESIDENT)
+        every = sample.value == 0 or blocks // (cluster_x * cluster_y * cluster_z) <= u64(sample.value)
+        together = resident == 1 or (resident == 2 and blocks <= MAX_RESIDENT and every)
         sizes.group = u32(blocks if together else cluster_x * cluster_y * cluster_z)
     sizes.chunk_bits = u32(64) - u32(leading_zeros(u64(sizes.chunk) - 1))
     if frame != 0 and cluster_x * cluster_y * cluster_z > 1:
