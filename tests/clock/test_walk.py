@@ -68,7 +68,7 @@ def test_copies_of_all_lanes_are_one_event():
     assert copies and all(event.mask == 0xFFFFFFFF for event in copies)
     (code,) = sass.kernels(codegen.disassemble(launches[0].artifacts["cubin"], "-g -c -hex")).values()
     assert all(walk.Map(code).walk(warp.events).is_whole for warp in launch.warps)
-    moved = chip.traffic(launch, [], 8)
+    moved = chip.traffic(launch, recording.accesses, 8)
     assert moved.loaded == moved.loaded_once == 2 * 8 * 2048 * 2
 
 
@@ -151,6 +151,42 @@ def test_arithmetic_takes_time_of_the_tensor_core():
     assert math.isclose(ends["nothing"], 640 + rates.mma_latency + 1, rel_tol=0.01)
     assert math.isclose(ends["mufu"], ends["nothing"], rel_tol=0.01)
     assert math.isclose(ends["fma"] - ends["nothing"], 300 * rates.mma_stolen, rel_tol=0.1)
+
+
+def test_a_warp_alone_has_the_pipes_that_all_sub_cores_share():
+    """Four warps on four sub-cores that load from shared memory in every cycle take four times as long as one."""
+    loads: list[tuple[Cost, Event | None]] = [(Cost(100.0, {"lsu": 400.0}), None)] * 10
+    one = _run(_rates(), loads).states[0].done
+    four = max(state.done for state in _run(_rates(), loads, loads, loads, loads).states)
+    assert math.isclose(one, 1000.0) and math.isclose(four, 4000.0, rel_tol=0.01)
+
+
+def test_copies_queue_behind_what_threads_store_to_dram():
+    site = EventSite(Kind.COPY, "k", "cp_async", "", None, ())
+    copy = Event(site, 0xFFFFFFFF, (16, 0, 0))
+    store = (Cost(10.0, {"dram": 4000.0}), None)
+    memory = Memory(missed=1.0, late=1.0, different=0.0, written=1.0)
+    rates = _rates()
+    simulated = sm.Sm(rates, memory)
+    simulated.run([(0, Warp(0, 0, []), [store, (Cost(1.0, {}), copy)])], 1, 1)
+    alone = 512 / rates.dram_bytes + rates.load_latency + rates.dram_latency
+    assert math.isclose(simulated.states[0].copies.done, 10 + 1000 + alone, rel_tol=0.01)
+
+
+def test_dram_does_not_rest_while_sms_would_ask_for_more():
+    ran = _simulated("step_2_gemm")
+    late, soon = (dataclasses.replace(ran, cycles=cycles, dram=700.0) for cycles in (1000.0, 650.0))
+    assert chip.saturated(late, lambda: soon, 100.0).cycles == 800.0
+    assert chip.saturated(late, lambda: late, 100.0) is late
+    assert chip.saturated(dataclasses.replace(late, dram=100.0), lambda: soon, 100.0).cycles == 1000.0
+
+
+def test_boxes_count_as_far_as_they_lie_in_the_tensor():
+    box = EventSite(Kind.BOX, "k", "tma_store", "store", None, ())
+    events = [Event(box, 1, (5, 0, 0, 0, 4096, 0, 0, 0, 1024))] * 2
+    moved = chip.traffic(Launch("k", [Warp(0, 0, events)]), [], 1)
+    assert moved.stored == 1024 and moved.clipped == 1024 / 8192
+    assert chip.memory_of(chip.Traffic(1e9, 1e9, 1e9, 0.5), 60 << 20, cold=False).written == 0.5
 
 
 def test_more_ctas_take_longer_and_resident_ones_overlap():

@@ -7,7 +7,7 @@ import heapq
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..hardware.warp_accesses import GlobalAccess, WarpAccess
@@ -31,6 +31,8 @@ MOST_SHARED = 8.0
 """The CTAs of which several load the same boxes at about the same time, at most."""
 SAME = 0.02
 """CTAs whose numbers of events differ by less are alike."""
+LEAST_ASKED = 0.5
+"""The part of its time that DRAM works at least where it may be what bounds a launch."""
 ROUNDS = 2
 """The CTAs that are simulated in each place of an SM, one after another; further ones take as long as the last."""
 MOST_STEPS = 40_000
@@ -44,6 +46,8 @@ class Traffic:
     loaded: float
     loaded_once: float
     stored: float
+    clipped: float = 1.0
+    """The part of what is stored that lies in the tensors."""
 
 
 def traffic(launch: Launch, accesses: Iterable[WarpAccess], ctas: int, size: int = 1) -> Traffic:
@@ -53,6 +57,7 @@ def traffic(launch: Launch, accesses: Iterable[WarpAccess], ctas: int, size: int
     # They are spread evenly, from the first on: behind the last comes as much again.
     reached = clusters / (clusters - 1) if clusters > 1 else math.inf
     boxes: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    stores: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     copies: dict[EventSite, list[int]] = defaultdict(lambda: [0, 1 << 63, 0])
     stored = 0.0
     for warp in launch.warps:
@@ -66,16 +71,21 @@ def traffic(launch: Launch, accesses: Iterable[WarpAccess], ctas: int, size: int
                 boxes[event.values[0]][0] += event.values[4] * scale
                 boxes[event.values[0]][1] = float(event.values[8])
             elif event.site.kind is Kind.BOX:
-                stored += event.values[4] * scale
+                stores[event.values[0]][0] += event.values[4] * scale
+                stores[event.values[0]][1] = float(event.values[8]) if event.site.detail == "store" else math.inf
     loads = list(boxes.values())
     loads += [[total * scale, (high - low) * reached] for total, low, high in copies.values()]
     for one in accesses:
-        if isinstance(one, GlobalAccess) and one.kernel == launch.kernel:
+        # copies are among the events
+        if isinstance(one, GlobalAccess) and one.kernel == launch.kernel and one.operation != "cp.async":
             if one.operation == "st":
                 stored += one.served * SECTOR * scale
             else:
                 loads.append([one.served * SECTOR * scale, one.reach * reached])
-    return Traffic(sum(total for total, _ in loads), sum(min(total, once) for total, once in loads), stored)
+    boxed = sum(total for total, _ in stores.values())
+    inside = sum(map(min, stores.values()))
+    clipped = (stored + inside) / max(1.0, stored + boxed)
+    return Traffic(sum(total for total, _ in loads), sum(map(min, loads)), stored + inside, clipped)
 
 
 def memory_of(moved: Traffic, l2_bytes: int, cold: bool) -> Memory:
@@ -85,9 +95,9 @@ def memory_of(moved: Traffic, l2_bytes: int, cold: bool) -> Memory:
     footprint = moved.loaded_once * min(2.0, max(1.0, reused)) + moved.stored
     fits = footprint <= L2_USED * l2_bytes
     missed = 0.0 if fits and not cold else 1.0 / max(1.0, reused)
-    written = 0.0 if fits else 1.0
+    written = 0.0 if fits else moved.clipped
     read = missed * moved.loaded
-    part = read / max(1.0, read + written * moved.stored)
+    part = read / max(1.0, read + (0.0 if fits else moved.stored))
     shared = max(1.0, min(MOST_SHARED, reused))
     return Memory(missed, min(1.0, missed * shared), 1.0 / shared, written, 4 * part * (1 - part) if written else 0.0)
 
@@ -153,6 +163,8 @@ class Simulated:
     cycles: float
     extrapolated: float
     further: float
+    dram: float = 0.0
+    """Those of them in which the SM's part of DRAM works for copies."""
 
 
 def simulated(steps: Steps, rates: Rates, memory: Memory, own: int, resident: int) -> Simulated:
@@ -170,8 +182,20 @@ def simulated(steps: Steps, rates: Rates, memory: Memory, own: int, resident: in
     cycles = ran + rest
     ends = sorted(sm.ends)
     further = (ends[-1] - ends[-1 - resident]) / resident if len(ends) > resident and kept == 1.0 else cycles / copies
-    left = further * (own - copies)
-    return Simulated(sm, cycles + left, (rest + left) / (cycles + left), further)
+    dram = max(each.busy for each in sm.dram.values()) / (kept * copies)
+    whole = max(cycles + max(further, dram) * (own - copies), dram * own)
+    return Simulated(sm, whole, 1.0 - ran / whole, max(further, dram), dram * own)
+
+
+def saturated(ran: Simulated, alone: Callable[[], Simulated], latency: float) -> Simulated:
+    """Return a launch as DRAM bounds it, if its SMs would ask for more than DRAM gives.
+
+    They were simulated with equal parts of DRAM. While some wait for its latency, others get more: then it never rests. `alone` simulates
+    an SM that has DRAM to itself.
+    """
+    if not LEAST_ASKED * ran.cycles < ran.dram < ran.cycles or alone().cycles > ran.dram:
+        return ran
+    return dataclasses.replace(ran, cycles=min(ran.cycles, ran.dram + latency))
 
 
 def launch_cycles(

@@ -133,7 +133,15 @@ def predict(
         call()
     return [
         _predicted(
-            _Launched(recorded, dry, [a for a in recording.accesses if a.kernel == dry.kernel], model, of, cold),
+            _Launched(
+                recorded,
+                dry,
+                [a for a in recording.accesses if a.kernel == dry.kernel],
+                model,
+                of,
+                cold,
+                dry is launches[0],
+            ),
             mhz,
             what_if,
             progress,
@@ -194,6 +202,8 @@ class _Launched:
     device: Model
     of: units.Units
     cold: bool
+    first: bool
+    """Whether it is the first launch of the call."""
 
     @functools.cached_property
     def code(self) -> sass.Code:
@@ -221,6 +231,11 @@ class _Launched:
         """The clusters that the GPU runs at a time."""
         return self.device.sm_count * self.occupancy.blocks // self.size
 
+    @property
+    def busy_sms(self) -> float:
+        """The SMs that share the memory, as if each had as many CTAs as the one with the most: the others end earlier."""
+        return self.ctas / -(-self.ctas // self.device.sm_count)
+
     def has(self, kind: Kind) -> bool:
         """Whether a warp did something of a kind."""
         return any(event.site.kind is kind for warp in self.recorded.warps for event in warp.events)
@@ -230,21 +245,27 @@ class _Launched:
         return chip.memory_of(moved, self.device.l2_bytes, self.cold)
 
     def rates(self, mhz: float) -> Rates:
-        return Rates.measured(self.of, self.device, mhz, min(self.device.sm_count, self.ctas))
+        return Rates.measured(self.of, self.device, mhz, self.busy_sms)
 
     def simulated(self, rates: Rates) -> tuple[chip.Simulated, float]:
         """Return the simulation, and the part of the events that was found in the machine code."""
         memory = self.memory()
-        walked = chip.walked(self.recorded, self.code, rates, Accesses(self.accesses), memory, self.size)
-        count = self.ctas // self.size
         balanced = chip.is_dynamic(self.recorded)
-        ran = chip.launch_cycles(walked, rates, memory, count, self.at_once, self.occupancy.blocks, balanced)
-        return ran, walked.matched
+
+        def ran(rates: Rates) -> tuple[chip.Simulated, float]:
+            walked = chip.walked(self.recorded, self.code, rates, Accesses(self.accesses), memory, self.size)
+            count = self.ctas // self.size
+            places = count, self.at_once, self.occupancy.blocks
+            return chip.launch_cycles(walked, rates, memory, *places, balanced), walked.matched
+
+        shared, matched = ran(rates)
+        alone = dataclasses.replace(rates, dram_bytes=rates.tma_port, l2_bytes=rates.tma_port)
+        latency = rates.tma_latency + rates.dram_latency
+        return chip.saturated(shared, lambda: ran(alone)[0], latency), matched
 
     def time(self, cycles: float, rates: Rates, mhz: float, miss: float = MISS) -> Time:
         """Return the time of some cycles where the SMs have a clock."""
-        us = (cycles + rates.drain) / mhz
-        us += rates.launch_us + (rates.lost_us(us) if self.has(Kind.WGMMA) else 0.0)
+        us = (cycles + rates.drain) / mhz + (rates.launch_us if self.first else rates.next_launch_us)
         return Time(us, us / (1 + miss), us * (1 + miss), mhz)
 
 
@@ -291,7 +312,7 @@ def _predicted(launched: _Launched, mhz: float | None, what_if: bool, progress: 
         slices=tuple(ran.sm.slices),
         what_ifs=tuple(changes),
         flags=tuple(flags),
-        launch_us=rates.launch_us,
+        launch_us=rates.launch_us if launched.first else rates.next_launch_us,
         arch=dry.arch,
     )
 
@@ -335,6 +356,7 @@ def _busy(sm: Sm) -> dict[str, float]:
     units_["tensor"] = units_.get("tensor", 0.0) + tensor
     units_["tma load"] = sm.ports[rank].busy
     units_["tma store"] = sm.stores[rank].busy
+    units_["dram"] = sm.dram[rank].busy if sm.queues_dram else units_.get("dram", 0.0)
     units_["l2 read"] = units_.get("l2 read", 0.0) + sm.l2[rank].busy
     shares = {unit: taken / max(1.0, cycles) for unit, taken in units_.items() if taken}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from typing import TYPE_CHECKING
 
 from ..hardware.devices import Model
@@ -42,10 +41,6 @@ class Rates:
     """Cycles that the tensor core of a sub-core loses for an instruction of its FMA pipe meanwhile."""
     beside_mma: dict[str, float]
     """By how much longer pipes take an instruction while the tensor core runs."""
-    dip_us: float
-    """What the dip of the clock costs at most when tensor cores begin to run."""
-    dip_time_us: float
-    """The time constant of the dip."""
     tma_issue: float
     tma_latency: float
     """From the issue of a load until its first bytes come from the L2 cache."""
@@ -90,10 +85,12 @@ class Rates:
     turnover: float
     """From the end of a CTA until the first instruction of the next."""
     launch_us: float
-    """What a launch takes besides."""
+    """What an empty kernel takes between two events, as calls are timed."""
+    next_launch_us: float
+    """What an empty kernel adds to a call that launches others."""
 
     @classmethod
-    def measured(cls, of: Units, model: Model, mhz: float, active: int) -> Rates:
+    def measured(cls, of: Units, model: Model, mhz: float, active: float) -> Rates:
         """Return the rates of a GPU at a clock, while so many of its SMs are busy."""
         sms = model.sm_count
         other = model.most_mhz or mhz
@@ -118,7 +115,6 @@ class Rates:
             return max(alone, at(f"{what}, all sms") / sectors * active / sms)
 
         ffma_beside = of["wgmma f16 n128 beside ffma, 1 cta"].value
-        dips = sorted((int(us), lost.value) for (us,), lost in of.matching(r"lost to the dip in (\d+) us").items())
         few = tma("load 16 KiB, 4 in flight, 1 ctas")
         many = tma(f"load 16 KiB, 4 in flight, {sms} ctas share, {sms} ctas")
         rows = of.matching(r"wgmma f16 n(\d+) smem, groups of 4, wait 1")
@@ -143,8 +139,6 @@ class Rates:
                 pipe: of[f"{name} beside wgmma f16 n128, 1 cta"].value / CHAINS / of[f"{alone} interval"].value
                 for pipe, name, alone in BESIDE
             },
-            dip_us=dips[-1][1] / 1000 * active / sms,
-            dip_time_us=_time_constant(dips),
             tma_issue=18.0,
             tma_latency=at("tma load 1 KiB, 1 in flight, 1 ctas, l2 cycles") - 1024 / few,
             dram_latency=at("load latency, dram cycles") - load,
@@ -179,12 +173,9 @@ class Rates:
             / 9
             * cycles_of_ns,
             turnover=of["wave of 40000 cycles, 384 threads, 200 KiB"].value * of.sm_mhz / 1000 - 40_000,
-            launch_us=of[f"launch, {sms} ctas, 384 threads, 200 KiB"].value / 1000,
+            launch_us=of["empty kernel between events"].value / 1000,
+            next_launch_us=of["empty kernel more in a graph"].value / 1000,
         )
-
-    def lost_us(self, us: float) -> float:
-        """Return what the dip of the clock costs a kernel whose tensor cores run for some microseconds."""
-        return self.dip_us * (1.0 - math.exp(-us / self.dip_time_us))
 
     def mma(self, n: int) -> float:
         """Return the cycles of a WGMMA whose K has 32 bytes."""
@@ -194,12 +185,6 @@ class Rates:
                 part = (n - low) / (high - low)
                 return self.mma_rows[low] * (1 - part) + self.mma_rows[high] * part
         return self.mma_rows[measured[-1]] * n / measured[-1]
-
-
-def _time_constant(dips: list[tuple[int, float]]) -> float:
-    """Return the time constant by which what is lost to the dip comes nearer to the most, from the shortest kernel that was measured."""
-    us, lost = dips[0]
-    return -us / math.log(1 - min(0.99, lost / dips[-1][1]))
 
 
 def tensor_mhz(of: Units, model: Model, mhz: float) -> float:

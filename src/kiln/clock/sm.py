@@ -32,6 +32,7 @@ MOST_SLICES = 20_000
 _CLUSTER_BARRIER = 16
 _EVERY_CTA = 0xFFFFFFFF
 _CP_ASYNC_GROUPS = 1
+_LOADS = (Kind.COPY, Kind.BOX, Kind.BULK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,11 +157,20 @@ class Running:
     rate: float = 1.0
 
 
+SHARED = ("lsu", "l2 read", "l2 write", "dram")
+"""Pipes that an SM has once; one sub-core may use them alone."""
+
+
 class SubCore:
     """The warps of a sub-core that run segments, at the rates that its pipes leave them."""
 
-    def __init__(self, sm: Sm) -> None:
+    def __init__(self, sm: Sm, rank: int) -> None:
         self.sm = sm
+        self.rank = rank
+        self.shared: dict[str, float] = {}
+        """What it asks of the pipes that all sub-cores share."""
+        self.is_slowed = False
+        """Whether they slow it down."""
         self.tensor = TensorCore()
         self.active: list[Running] = []
         self.last = 0.0
@@ -186,7 +196,8 @@ class SubCore:
         if stolen and beside:
             self.tensor.lose(now - passed, stolen * beside * self.sm.rates.mma_stolen)
 
-    def _plan(self, now: float) -> None:
+    def _plan(self, now: float, spreads: bool = True) -> None:
+        """Set the rates of what runs, also on other sub-cores where a pipe that all share is overloaded."""
         load: dict[str, float] = defaultdict(float)
         for one in self.active:
             for pipe, cycles in one.cost.pipes.items():
@@ -194,13 +205,28 @@ class SubCore:
         if self.tensor.free > now:
             for pipe, factor in self.sm.rates.beside_mma.items():
                 load[pipe] *= factor
+        if self.sm.queues_dram:
+            load.pop("dram", None)
+        asked = {pipe: load[pipe] for pipe in SHARED if pipe in load}
+        changed = asked != self.shared
+        self.shared = asked
+        others = [core for core in self.sm.cores[self.rank] if core is not self]
+        self.is_slowed = False
+        for pipe, own in asked.items():
+            load[pipe] = (own + sum(core.shared.get(pipe, 0.0) for core in others)) / SUB_CORES
+            self.is_slowed |= load[pipe] > 1.0
         for one in self.active:
-            one.rate = 1.0 / max([1.0, *(load[pipe] for pipe in one.cost.pipes)])
+            one.rate = 1.0 / max([1.0, *(load[pipe] for pipe in one.cost.pipes if pipe in load)])
         self.version += 1
         if self.active:
             version = self.version
             end = min(one.left / one.rate for one in self.active)
             self.sm.at(now + max(0.0, end), lambda time: self._finish(time, version))
+        if spreads and changed:
+            for core in others:
+                if core.active and (self.is_slowed or core.is_slowed):
+                    core._progress(now)
+                    core._plan(now, spreads=False)
 
     def _finish(self, now: float, version: int) -> None:
         if version != self.version:
@@ -211,6 +237,8 @@ class SubCore:
         for one in finished:
             for pipe, cycles in one.cost.pipes.items():
                 self.busy[pipe] += cycles
+            if self.sm.queues_dram and "dram" in one.cost.pipes:
+                self.sm.dram[self.rank].serve(now, one.cost.pipes["dram"] / SUB_CORES)
         self._plan(now)
         for one in finished:
             one.then(now)
@@ -230,6 +258,10 @@ class Sm:
         self.cores: dict[int, list[SubCore]] = {}
         self.ports: dict[int, Engine] = {}
         self.l2: dict[int, Engine] = {}
+        self.dram: dict[int, Engine] = {}
+        """The part of DRAM that an SM gets."""
+        self.queues_dram = False
+        """Whether engines load from there, so that what threads store queues behind and before that."""
         self.stores: dict[int, Engine] = {}
         self.states: list[State] = []
         self.starts: dict[int, int] = {}
@@ -271,10 +303,14 @@ class Sm:
         steps = copies * sum(len(steps) for _, _, steps in warps)
         self.half = min(steps, most or steps) // 2
         for rank in {rank for rank, _, _ in warps}:
-            self.cores[rank] = [SubCore(self) for _ in range(SUB_CORES)]
+            self.cores[rank] = [SubCore(self, rank) for _ in range(SUB_CORES)]
             self.ports[rank] = Engine()
             self.l2[rank] = Engine()
+            self.dram[rank] = Engine()
             self.stores[rank] = Engine()
+        self.queues_dram = any(
+            event is not None and event.site.kind in _LOADS for _, _, own in warps for _, event in own
+        )
         self.warps = warps
         self.copies = iter(range(copies))
         self.kept = min(copies, resident)
@@ -512,9 +548,9 @@ class Sm:
         rates = self.rates
         rank = state.cta[1]
         memory = self.memory
-        wire = bytes_ * max(memory.different / rates.l2_bytes, memory.missed / rates.dram_bytes)
         begin = max(self.l2[rank].free, now)
-        requested = self.l2[rank].serve(now, max(rates.tma_issue, wire))
+        requested = self.l2[rank].serve(now, max(rates.tma_issue, bytes_ * memory.different / rates.l2_bytes))
+        requested = max(requested, self._from_dram(now, rank, bytes_))
         self.missed += memory.late
         misses = self.missed >= 1.0
         self.missed -= float(misses)
@@ -546,6 +582,13 @@ class Sm:
             )
             self.at(done, lambda time, b=barrier, c=cause: self._landed(time, (state.cta[0], b), bytes_, c))
 
+    def _from_dram(self, now: float, rank: int, bytes_: float) -> float:
+        """Return when DRAM has given its part of some bytes."""
+        if not self.memory.missed:
+            return now
+        cycles = bytes_ * self.memory.missed / self.rates.dram_bytes
+        return self.dram[rank].serve(now, cycles * (1.0 + self.memory.mixed * self.rates.dram_mix))
+
     def _described(self, state: State, map_: int) -> float:
         """Return when the first CTA of an SM that uses a tensor map begins: kernels prefetch it there."""
         return self.described.setdefault((state.cta[1], map_), state.began)
@@ -554,7 +597,8 @@ class Sm:
         rates = self.rates
         rate = min(rates.store_port, rates.l2_write_bytes)
         if self.memory.written:
-            rate = min(rate, rates.dram_write_bytes / self.memory.written)
+            mixing = 1.0 + self.memory.mixed * rates.dram_mix
+            self.dram[state.cta[1]].serve(now, bytes_ * self.memory.written / rates.dram_write_bytes * mixing)
         engine = self.stores[state.cta[1]]
         begin = max(engine.free, now)
         end = engine.serve(now, max(rates.tma_issue, bytes_ / rate))
@@ -568,8 +612,10 @@ class Sm:
     def _copy(self, now: float, state: State, event: Event) -> None:
         rates = self.rates
         bytes_ = event.mask.bit_count() * event.values[0]
-        wire = bytes_ * max(self.memory.different / rates.l2_bytes, self.memory.missed / rates.dram_bytes)
-        end = self.l2[state.cta[1]].serve(now, max(wire, bytes_ / rates.tma_port))
+        rank = state.cta[1]
+        wire = bytes_ * self.memory.different / rates.l2_bytes
+        end = self.l2[rank].serve(now, max(wire, bytes_ / rates.tma_port))
+        end = max(end, self._from_dram(now, rank, bytes_))
         end += rates.load_latency + self.memory.late * rates.dram_latency
         cause = self._slice(
             state, "work", event_name(event.site.operation), now, end, event, None, COPY.name, None, bytes_

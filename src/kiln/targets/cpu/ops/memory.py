@@ -201,7 +201,8 @@ def ordered_load(
     if "nc" not in modifiers.split("."):  # nobody writes what it reads
         _wait(x, op, b, "loop around a load", pointer, "smem" in space)
     carrier = carrier_type(type_)
-    if x.module.counter is not None:
+    looks_again = x.module.recorder is not None and in_open_loop(op)  # how often says nothing about a GPU
+    if x.module.counter is not None and not looks_again:
         x.module.counter.access(x, op, b, space, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
     pointer = hooks_of(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
     attributes = _access(carrier, modifiers, _ACQUIRE)
