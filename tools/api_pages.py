@@ -36,6 +36,7 @@ PAGES = {
             "kiln.cute.runtime",
             "kiln.utils",
             "kiln.utils.schedulers",
+            "kiln.utils.tiles",
             "kiln.utils.sm90",
             "kiln.utils.sm100",
             "kiln.utils.blockscaled_layout",

@@ -19,6 +19,8 @@ PUBLIC = (
     "kiln.utils",
     "kiln.utils.reductions",
     "kiln.utils.schedulers",
+    "kiln.utils.tiles",
+    "kiln.utils.tiles.online_softmax",
     "kiln.pipeline",
 )
 """What families may import besides the library itself; `dispatch` brings arrays to them."""

@@ -10,9 +10,9 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ....utils.tiles.online_softmax import LOG2_E
 from ...dispatch import arrays
 from ...dispatch.recorder import cannot_repeat
-from ...parts.online_softmax import LOG2_E
 from .problem import ALL_ELEMENTS, ELEMENTS, AttentionProblem
 from .score_mod import check_score_mod
 

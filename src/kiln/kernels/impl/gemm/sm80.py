@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from .... import BFloat16, Float16, Float32, Int32, TFloat32, Uint16, cute
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp
+from ....utils.tiles import swizzled
 from ...parts.fp8 import widened
-from ...parts.smem_layouts import swizzled
 from .problem import FLOATS8
 from .sm80_config import instruction_k
 from .sm80_mainloop import MultistageGemmKernel

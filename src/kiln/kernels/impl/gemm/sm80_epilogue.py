@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .... import Boolean, Int32, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp
-from ...parts.smem_layouts import swizzled
+from ....utils.tiles import swizzled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,8 +20,8 @@ from .... import (
 )
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority, cpasync
+from ....utils.tiles.online_softmax import NEG_ROW_MAX_INIT
 from ...dispatch import devices
-from ...parts.online_softmax import NEG_ROW_MAX_INIT
 from ...parts.rematerialize import rematerialized
 from ...parts.tma_operand import TmaOperand
 from ...parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles

@@ -8,7 +8,7 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_co
 from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
-from ...parts.online_softmax import RESCALE_THRESHOLD, checked_row_sum, log_sum_exp, nonzero_scale, store_row_sum
+from ....utils.tiles.online_softmax import RESCALE_THRESHOLD, checked_row_sum, log_sum_exp, nonzero_scale, store_row_sum
 from ...parts.rematerialize import rematerialized
 from .sm90_config import Q_TILE, ROPE_DIM, ROPE_PART, WARPGROUP
 from .sm90_kv_tiles import ConsumerWarpgroup

@@ -15,8 +15,8 @@ from .... import Float32, Int32, Uint16, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import warp, warpgroup
 from ....utils import sm90
+from ....utils.tiles.online_softmax import nonzero_scale
 from ...parts.fp8 import widened
-from ...parts.online_softmax import nonzero_scale
 from ...parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP
 from .sm90_mainloop import f16_exponent

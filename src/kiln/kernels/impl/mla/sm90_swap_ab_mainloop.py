@@ -8,7 +8,7 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ....utils import sm90
-from ...parts.online_softmax import checked_row_sum, log_sum_exp, store_row_sum
+from ....utils.tiles.online_softmax import checked_row_sum, log_sum_exp, store_row_sum
 from ...parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP
 from .sm90_kv_tiles import ConsumerWarpgroup

@@ -9,8 +9,8 @@ from ..... import Float32, Int32, Int64, const_expr, cute, range_constexpr, util
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
 from .....utils.schedulers import sequence_range
+from .....utils.tiles.online_softmax import LOG2_E
 from ....parts.kv_source import VECTOR
-from ....parts.online_softmax import LOG2_E
 from .sm90_scheduler import varlen_first_tile
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..... import Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from .....cute import arch
 from .....utils.schedulers import clamp_offset
+from .....utils.tiles import swizzled
 from ....parts.attention_mask import mask_row
 from ....parts.kv_source import load_rows, sequence_rows
 from ....parts.rematerialize import rematerialized
-from ....parts.smem_layouts import swizzled
 from ..fwd.query_tile import QueryTile
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm80_mma import BackwardMma, BackwardSoftmax

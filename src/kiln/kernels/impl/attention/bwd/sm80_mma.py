@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..... import Float32, Int32, cute
 from .....cute import arch
 from .....cute.nvgpu import warp
-from ....parts.online_softmax import softcap_tanh
+from .....utils.tiles.online_softmax import softcap_tanh
 from ..fwd.sm80_mma import SmemMatrices, flat8, ldmatrix_lanes, multiply_block, pipelined
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..... import Float32, Int32, cute
 from .....cute import arch
 from .....cute.nvgpu import warp
-from ....parts.online_softmax import softcap_tanh
+from .....utils.tiles.online_softmax import softcap_tanh
 from .sm90_config import DS_STAGES, WARPGROUP_ROWS
 from .sm90_tiles import round_to_operand, transposed
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
+from .....utils.tiles.online_softmax import LN_2
 from ....dispatch import devices
-from ....parts.online_softmax import LN_2
 
 if TYPE_CHECKING:
     from ..... import Boolean

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..... import Boolean, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from .....cute import arch
 from .....utils.schedulers import clamp_offset
+from .....utils.tiles import swizzled
+from .....utils.tiles.online_softmax import nonzero_scale
 from ....dispatch import devices
 from ....parts.attention_mask import mask_row
 from ....parts.kv_source import DenseKv, PagedKv, PageTable, load_rows, sequence_rows, vector_at
-from ....parts.online_softmax import nonzero_scale
 from ....parts.rematerialize import rematerialized
-from ....parts.smem_layouts import swizzled
 from ..score_mod import NO_SCORE_MOD, RowCoordinates, ScoreMod
 from .combine import CombineKernel
 from .query_tile import QueryTile
@@ -258,7 +258,7 @@ class Sm80ForwardKernel(QueryTile):
         self.load_q(q, smem.q, work, thread)
         make_mma = Fp8KvMma if const_expr(self.is_fp8) else Sm80Mma
         mma = make_mma(self, thread, smem.q, smem.k, smem.v)
-        softmax = Sm80Softmax(self, mma, scalars.scale_log2)
+        softmax = Sm80Softmax(mma, scalars.scale_log2)
         softmax.reset()
         producer, consumer = pipeline.PipelineCpAsyncGroups.create(num_stages=2).make_participants()
         source: Any = DenseKv(self, thread, k, v, smem.k, smem.v)
@@ -284,10 +284,7 @@ class Sm80ForwardKernel(QueryTile):
                 self.modify(mma.acc_s, kv_tile, offset, work, alibi_slopes, scalars.score_scale)
             if (kv_tile + 1) * config.tile_n > kv.unmasked_end or kv_tile * config.tile_n < kv.unmasked_begin:
                 self.mask(mma.acc_s, kv_tile, offset, work, scalars)
-            thread_max = softmax.thread_max()
-            if arch.vote_any_sync(softmax.any_exceeds(thread_max)):
-                softmax.rescale(thread_max)
-            softmax.exp2()
+            softmax.update()
             mma.pv(stage)
         producer.tail()
         return smem.o, softmax

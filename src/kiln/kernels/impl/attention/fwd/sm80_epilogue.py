@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..... import Float32, Int32, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
-from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row, store_row_sum
+from .....utils.tiles.online_softmax import LOG2_E, log_sum_exp, normalize_row, store_row_sum
 from ....parts.rematerialize import rematerialized
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from ..... import Boolean, Int32, Int64, const_expr, cute, pipeline, utils
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
+from .....utils.tiles.online_softmax import nonzero_scale
 from ....parts.kv_producer import KvProducer, gmem_view
 from ....parts.kv_source import VECTOR, vector_at
-from ....parts.online_softmax import nonzero_scale
 from ....parts.tma_operand import TmaOperand, tma_pipe
 from ....parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles
 from ....parts.wgmma import K_MAJOR, MN_MAJOR, make_wgmma

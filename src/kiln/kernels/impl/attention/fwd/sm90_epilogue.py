@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..... import Int32, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....cute.nvgpu import warp
+from .....utils.tiles.online_softmax import LOG2_E, log_sum_exp, normalize_row
 from ....parts.accumulator import RegisterAccumulator
 from ....parts.attention_mask import accumulator_row
 from ....parts.kv_source import store_vectors
-from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row
 from ....parts.rematerialize import rematerialized
 from ....parts.tma_store_epilogue import TileResults, TmaStore, TmaStoreEpilogue
 from .sm90_config import WARPGROUP_M

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
 from .....cute import arch
+from .....utils.tiles.online_softmax import OnlineSoftmax, softcap_tanh
 from ....parts.attention_mask import accumulator_column, accumulator_row, mask_row_by_bits
-from ....parts.online_softmax import OnlineSoftmax, softcap_tanh
 from ....parts.rematerialize import rematerialized
 from ..score_mod import RowCoordinates
 

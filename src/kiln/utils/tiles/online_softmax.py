@@ -10,13 +10,15 @@ instead, which rounds nothing; scores next to each other are so far apart there 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ... import Float32, Int32, const_expr, cute, select_
+from ... import cute
+from ...base_dsl.operators import select_
+from ...base_dsl.typing import Float32, Int32
 from ...cute import arch
 
 if TYPE_CHECKING:
-    from ... import Boolean
+    from ...base_dsl.typing import Boolean
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
@@ -92,9 +94,9 @@ class OnlineSoftmax:
         self.row_scale: cute.Tensor = cute.make_rmem_tensor((rows,), Float32)
         """The scale of each row's scores, which follows from its row_max and changes with it."""
 
-    def scale(self) -> Any:
+    def scale(self) -> Float32:
         """Return the scale of scores, in powers of two."""
-        return self.scale_log2
+        return Float32(self.scale_log2)
 
     def reset(self) -> None:
         """Begin a tile."""
@@ -126,14 +128,14 @@ class OnlineSoftmax:
 
 
 @cute.jit
-def normalize_row(row_sum: Float32, neg_row_max: Float32, sink: Any, v_descale: Any):
+def normalize_row(row_sum: Float32, neg_row_max: Float32, sink: Float32 | None, v_descale: Float32 | None):
     """Return a row's sum and -row_max with its sink, and the scale that makes its accumulators outputs.
 
     `sink` is the logit of the attention sink times log2(e), and `v_descale` the scale factor of V; either may be None.
     A row that sees no key has scale 0."""
     total = quad_sum(row_sum)
     correction = Float32(1.0)
-    if const_expr(sink is not None):
+    if sink is not None:
         with_sink = arch.fmin(neg_row_max, -sink)
         correction = arch.exp2(with_sink - neg_row_max)
         total = total * correction + arch.exp2(sink + with_sink)
@@ -141,7 +143,7 @@ def normalize_row(row_sum: Float32, neg_row_max: Float32, sink: Any, v_descale: 
     scale = Float32(0.0)
     if total != 0.0:
         scale = arch.rcp_approx(total) * correction
-    if const_expr(v_descale is not None):
+    if v_descale is not None:
         scale = scale * v_descale
     return total, neg_row_max, scale
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ... import cute
 
@@ -28,8 +27,8 @@ def swizzled(
     # Rows shorter than all banks: the rows that share them are told apart by the next bits.
     shift = (_BANKS // 16).bit_length() - 1
     if paired:
-        rows: Any = (2, 2, 4)
-        strides: Any = (elements, 8 * elements, 2 * elements)
+        rows: int | tuple[int, ...] = (2, 2, 4)
+        strides: int | tuple[int, ...] = (elements, 8 * elements, 2 * elements)
     else:
         rows = math.gcd(8, shape[1 - contiguous])
         strides = elements

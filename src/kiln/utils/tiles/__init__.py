@@ -1,0 +1,32 @@
+"""Parts of kernels that work on tiles of matrices: what the kernel library is made of, between the language and the library.
+
+A part computes where things lie and does one thing; what happens when is the kernel's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..._support import lazy
+
+if TYPE_CHECKING:
+    from .smem_layouts import swizzled as swizzled
+    from .staged_tile import StagedTile as StagedTile
+    from .tile_softmax import TileSoftmax as TileSoftmax
+    from .warp_mma import accumulator_coords as accumulator_coords
+    from .warp_mma import accumulators as accumulators
+    from .warp_mma import store_tile as store_tile
+    from .warp_mma import warp_mma as warp_mma
+
+_PLACES = {
+    "StagedTile": ".staged_tile",
+    "TileSoftmax": ".tile_softmax",
+    "accumulator_coords": ".warp_mma",
+    "accumulators": ".warp_mma",
+    "store_tile": ".warp_mma",
+    "swizzled": ".smem_layouts",
+    "warp_mma": ".warp_mma",
+}
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, modules=None)
