@@ -164,14 +164,14 @@ MUTATIONS = (
     Mutation(
         "an acquire looks at every scope",
         "memory_order",
-        "atomic_load",
-        "range(lesser(scope, u32(GPU)) + 1)",
-        "range(u32(LEVELS))",
+        "is_seen",
+        "level <= lesser(scope, st.widest)",
+        "level <= st.widest",
     ),
     Mutation(
         "an acquire takes what another CTA released to its own",
         "memory_order",
-        "atomic_load",
+        "is_seen",
         "entry.of[level] == blocks_of(level, st.group, st.tid)",
         "st.active != 0",
     ),

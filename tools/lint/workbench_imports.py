@@ -28,6 +28,7 @@ OPTIONAL = {
     ".serve_cuda.marks",
     ".serve_cuda.flex_attention",
     ".serve_cuda.torch_cuda",
+    ".ranks.host_accesses",
     ".ranks.nvshmem",
     ".ranks.process_group",
     ".ranks.symmetric_memory",

@@ -34,6 +34,8 @@ SECTORS = "sectors"
 EVENTS = "events"
 """A kind of its own: nothing is checked, what warps wait for, copy and multiply is recorded."""
 COUNTS = (BANKS, SECTORS)
+DEVICES = "devices"
+"""Added to kinds of errors where launches run beside those of other devices."""
 
 
 OFF = "found by the checks that are on by default: KILN_CHECKS=0, or the compile option --checks off, silences them"
@@ -197,11 +199,29 @@ def kinds() -> tuple[str, ...]:
     if open_requests.value:
         request = _requests.request
         if request is not None:
-            return request.kinds
+            return _with_devices(request.kinds)
     # asked at every call: see `target._environment_name`
     if _environment is not None and b"KILN_SANITIZE" not in _environment:
         return ()
-    return settings.get("KILN_SANITIZE")
+    return _with_devices(settings.get("KILN_SANITIZE"))
+
+
+class _Devices:
+    """Whether launches of this process run beside those of other devices."""
+
+    are_several: bool = False
+
+
+_devices = _Devices()
+
+
+def run_on_devices(several: bool) -> None:
+    """Say whether launches of this process run beside those of other devices."""
+    _devices.are_several = several
+
+
+def _with_devices(kinds_: tuple[str, ...]) -> tuple[str, ...]:
+    return (*kinds_, DEVICES) if _devices.are_several and set(KINDS) & set(kinds_) else kinds_
 
 
 def request() -> Request | None:

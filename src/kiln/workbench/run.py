@@ -50,8 +50,6 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--sanitize works on the CPU target")
     if args.devices is not None and (args.target == "nvidia" or not 1 <= args.devices <= MOST_DEVICES):
         parser.error(f"--devices N works on the CPU target, with 1 to {MOST_DEVICES} devices")
-    if (args.devices or 1) > 1 and (args.sanitize is not None or args.sanitize_report is not None):
-        parser.error("--sanitize looks at one launch at a time, and those of --devices N wait for each other")
     if args.arch is not None and args.arch not in Arch.__members__:
         parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
     os.environ.update(environment(args))

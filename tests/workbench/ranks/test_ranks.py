@@ -217,7 +217,6 @@ def test_wrong_numbers_of_devices(capsys):
         (["--devices", "0", "x.py"], "1 to 16 devices"),
         (["--devices", "17", "x.py"], "1 to 16 devices"),
         (["--devices", "2", "--target", "nvidia", "x.py"], "works on the CPU target"),
-        (["--devices", "2", "--sanitize", "x.py"], "one launch at a time"),
     ):
         with pytest.raises(SystemExit):
             run.main(words)

@@ -51,6 +51,22 @@ def pthread_join(handle: u64, result: Ptr) -> i32: ...
 
 
 @extern
+def pthread_mutex_lock(mutex: Ptr) -> i32: ...
+
+
+@extern
+def pthread_mutex_unlock(mutex: Ptr) -> i32: ...
+
+
+@extern
+def pthread_cond_wait(condition: Ptr, mutex: Ptr) -> i32: ...
+
+
+@extern
+def pthread_cond_broadcast(condition: Ptr) -> i32: ...
+
+
+@extern
 def sem_init(semaphore: Ptr, shared: i32, value: i32) -> i32: ...
 
 

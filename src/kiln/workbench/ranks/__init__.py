@@ -7,6 +7,8 @@ share the memory of the process, so that one scheduler and one sanitizer see all
     environment.py         `os.environ` by rank
     output.py              lines of output by rank
     running.py             starts the ranks, and joins their exit statuses
+    checked.py             tells the sanitizer what the host does
+    host_accesses.py       accesses of torch to symmetric memory
     watch.py               finds deadlocks of several devices
     collectives.py         what the collectives of torch.distributed compute
     process_group.py       the process groups of torch.distributed

@@ -17,6 +17,7 @@ from kiln._support import fork_safe
 from kiln.targets.cpu.runtime import multicast
 
 from ..serve_cuda import device as served
+from . import checked
 
 _STRIDE = 1 << 36
 """Bytes of addresses of a device, and of multicast addresses."""
@@ -58,10 +59,12 @@ class Heap:
     def allocate(self, device: int, size: int) -> Block:
         """Return new memory of a device, zeros. What was freed is used again for the same size."""
         rounded = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        checked.tell_pending()
         with self._lock:
             free = self._free[device].get(rounded)
             if free:
                 address = free.pop(0)
+                checked.takes(device, address, address + rounded)
                 ctypes.memset(address, 0, rounded)
             else:
                 address = self._ends[device]
@@ -76,7 +79,25 @@ class Heap:
         with self._lock:
             if self._blocks[block.device].pop(block.address, None) is not None:
                 rounded = -(-max(block.size, 1) // ALIGNMENT) * ALIGNMENT
-                self._free[block.device].setdefault(rounded, []).append(block.address)
+                if not checked.gives_back(block.device, block.address, block.address + rounded):
+                    self.reuse(block.device, block.address, rounded)
+
+    def reuse(self, device: int, address: int, size: int) -> None:
+        """Let memory that was given back be used again."""
+        with self._lock:
+            self._free[device].setdefault(-(-size // ALIGNMENT) * ALIGNMENT, []).append(address)
+
+    def allocations(self, device: int) -> list[tuple[int, int]]:
+        """Return where each allocation of a device begins and ends."""
+        with self._lock:
+            return [(block.address, block.address + max(block.size, 1)) for block in self._blocks[device].values()]
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return where the memory of each device begins and ends."""
+        return [(base, base + _STRIDE) for base in self._bases]
+
+    def multicast_range(self) -> tuple[int, int]:
+        return self._multicast_base, self._multicast_base + _STRIDE
 
     def block_at(self, address: int) -> Block | None:
         """Return the allocation that contains an address; None if there is none."""
@@ -127,3 +148,11 @@ def heap() -> Heap:
         if not _heaps:
             _heaps.append(Heap(served.count()))
         return _heaps[0]
+
+
+def describe(address: int) -> str:
+    """Return which allocation an address belongs to; empty if it is not known."""
+    block = heap().block_at(address)
+    if block is None:
+        return ""
+    return f"byte {address - block.address} of an allocation of {block.size} bytes of device {block.device}"

@@ -14,7 +14,7 @@ from types import ModuleType
 from kiln.base_dsl.packages import leaning_on
 
 from ..serve_cuda import generators, ranks
-from . import cuda_core
+from . import checked, cuda_core
 from . import world as worlds
 
 
@@ -102,6 +102,10 @@ def serve() -> None:
         symmetric_memory.serve()
         symmetric_operators.serve()
     _seed_by_rank(torch)
+    if checked.is_on():
+        from . import host_accesses
+
+        ranks.at_start.append(host_accesses.watch)
 
 
 def _seed_by_rank(torch: ModuleType) -> None:

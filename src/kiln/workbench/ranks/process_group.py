@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from ..serve_cuda import ranks, streams
-from . import collectives
+from . import checked, collectives
 from . import world as worlds
 
 BACKEND = "kiln"
@@ -85,7 +85,7 @@ class _Mail:
     """Tensors that were sent and not received, by group, sender, receiver and tag."""
 
     def __init__(self) -> None:
-        self.boxes: dict[tuple[str, int, int, int], list[torch.Tensor]] = {}
+        self.boxes: dict[tuple[str, int, int, int], list[tuple[torch.Tensor, int | None]]] = {}
 
 
 _mail = _Mail()
@@ -214,7 +214,7 @@ class ThreadGroup(dist.ProcessGroup):
         with torch.no_grad(), torch._C.DisableTorchFunction():
             copy = tensors[0].detach().clone()
         with world.changed:
-            _mail.boxes.setdefault((self.key, self.place, destination, tag), []).append(copy)
+            _mail.boxes.setdefault((self.key, self.place, destination, tag), []).append((copy, checked.point()))
             world.changed.notify_all()
         return _Work(result=tensors)
 
@@ -241,7 +241,8 @@ class ThreadGroup(dist.ProcessGroup):
         with world.changed:
             world.wait_until("recv()", lambda: bool(full()), lambda: senders)
             key = full()[0]
-            sent = _mail.boxes[key].pop(0)
+            sent, point = _mail.boxes[key].pop(0)
+        checked.after(point)
         with torch.no_grad(), torch._C.DisableTorchFunction():
             tensor.detach().copy_(sent)
         return key[1]

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from ..serve_cuda import device as served
 from ..serve_cuda import ranks
-from . import environment, output, packages, watch
+from . import checked, environment, heap, output, packages, watch
 from . import world as worlds
 
 _GRACE = 5.0
@@ -44,6 +44,7 @@ def run_ranks(size: int, run: Callable[[ModuleType], None], new_main: Callable[[
     ranks.at_start.append(world.join)
     if importlib.util.find_spec("torch") is not None:
         __import__("torch")  # by one thread, before several import it
+    checked.begin(heap.heap(), heap.describe)
     packages.serve()
     mains = [new_main() for _ in range(size)]
     sys.modules["__main__"] = _MainOfRank(mains)
@@ -53,6 +54,8 @@ def run_ranks(size: int, run: Callable[[ModuleType], None], new_main: Callable[[
     def run_rank(number: int) -> None:
         ranks.become(number)
         statuses[number] = status = _status_of(lambda: run(mains[number]))
+        if not status:
+            checked.ends(number)
         world.end(number, f"ended with status {status}" if status else "has ended", failed=status != 0)
 
     threads = [threading.Thread(target=run_rank, args=(n,), name=f"rank {n}", daemon=True) for n in range(size)]

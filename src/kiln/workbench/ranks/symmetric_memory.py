@@ -19,6 +19,7 @@ from torch.distributed import distributed_c10d
 from ..serve_cuda import device as served
 from ..serve_cuda import streams
 from ..serve_cuda.marks import mark
+from . import checked
 from . import world as worlds
 from .heap import Block, heap
 from .process_group import ThreadGroup
@@ -66,6 +67,8 @@ class _Rendezvous:
         self.blocks = list(blocks)
         self.pads = list(pads)
         self.tables = list(tables)
+        self.points: dict[int, int | None] = {}
+        """What the rank had done that raised a signal last, by the signal's address."""
         for table in self.tables:
             count = len(self.blocks)
             addresses = [*(b.address for b in self.blocks), *(p.address for p in self.pads)]
@@ -220,6 +223,7 @@ class SymmetricMemory:
         streams.finish_current()
         signal = self._signal(dst_rank, self.rank, channel)
         self._until(f"put_signal(dst_rank={dst_rank}, channel={channel})", dst_rank, signal, 0)
+        self._shared.points[ctypes.addressof(signal)] = checked.point()
         self._set(signal, 1)
 
     def wait_signal(self, src_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:
@@ -227,6 +231,7 @@ class SymmetricMemory:
         streams.finish_current()
         signal = self._signal(self.rank, src_rank, channel)
         self._until(f"wait_signal(src_rank={src_rank}, channel={channel})", src_rank, signal, 1)
+        checked.after(self._shared.points.get(ctypes.addressof(signal)))
         self._set(signal, 0)
 
     def _signal(self, at: int, source: int, channel: int) -> ctypes.c_uint32:

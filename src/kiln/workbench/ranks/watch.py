@@ -7,7 +7,7 @@ import time
 
 from kiln.targets.cpu.runtime import device_group
 
-from .heap import heap
+from .heap import describe
 from .world import Rank, World
 
 _SECONDS = 1.0
@@ -58,8 +58,6 @@ def _about(rank: Rank, launch: device_group.Launch | None) -> str:
 
 def _place(address: int) -> str:
     value = ctypes.c_uint32.from_address(address).value
-    block = heap().block_at(address)
-    if block is None:
-        return f"address {address:#x}, whose 32 bits are {value:#x}"
-    where = f"byte {address - block.address} of an allocation of {block.size} bytes of device {block.device}"
-    return f"address {address:#x} ({where}), whose 32 bits are {value:#x}"
+    where = describe(address)
+    place = f"address {address:#x} ({where})" if where else f"address {address:#x}"
+    return f"{place}, whose 32 bits are {value:#x}"

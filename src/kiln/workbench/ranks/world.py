@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 
 from ..._support import fork_safe
 from ..serve_cuda import ranks
+from . import checked
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class _Meeting:
     result: object = None
     failure: BaseException | None = None
     is_over: bool = False
+    points: list[int | None] = dataclasses.field(default_factory=list)
 
 
 class World:
@@ -98,6 +100,7 @@ class World:
         One of them does the work. RuntimeError if they call different functions, or if one of them has ended.
         """
         here = self.here().number
+        checked.tell_pending()  # of this rank, before it knows what the others have done
         with self.changed:
             self.check()
             turn = self._counts.get((key, here), 0)
@@ -105,6 +108,7 @@ class World:
             meeting = self._meetings.setdefault((key, turn), _Meeting(tuple(members)))
             meeting.data[here] = data
             meeting.calls[here] = what
+            meeting.points.append(checked.point())
             is_last = len(meeting.data) == len(meeting.members)
             if is_last:
                 del self._meetings[key, turn]
@@ -123,7 +127,9 @@ class World:
             if len(calls) > 1:
                 said = " and ".join(f"rank {number} is in {call}" for call, number in sorted(calls.items()))
                 raise RuntimeError(f"ranks call different functions at the same place: {said}")
+            checked.meet(meeting.points)
             meeting.result = work({number: cast("S", meeting.data[number]) for number in meeting.members})
+            checked.meet(meeting.points)
         except BaseException as failure:
             meeting.failure = failure
         with self.changed:

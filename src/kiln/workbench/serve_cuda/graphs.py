@@ -16,7 +16,7 @@ from kiln._support import fork_safe
 from kiln.base_dsl.compiled_function import CompiledFunction
 
 from . import device as served
-from . import streams
+from . import ranks, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +81,7 @@ class CUDAGraph:
                 step()
             return
         done = [threading.Event() for _ in self._work]
+        points: list[int | None] = [None] * len(done)
         failures: list[BaseException] = []
         device = served.current_number()
 
@@ -89,12 +90,14 @@ class CUDAGraph:
             for number in [n for n, of in enumerate(self._order.streams) if of == stream]:
                 for before in self._order.after[number]:
                     done[before].wait()
+                    ranks.after(points[before])
                 try:
                     if not failures:
                         self._work[number]()
                 except BaseException as failure:
                     failures.append(failure)
                 finally:
+                    points[number] = ranks.point()
                     done[number].set()
 
         threads = [threading.Thread(target=run_stream, args=(stream,)) for stream in dict.fromkeys(self._order.streams)]

@@ -17,6 +17,8 @@ import numpy
 
 from kiln._support import fork_safe
 
+from . import ranks
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.mmap.restype = ctypes.c_void_p
@@ -167,6 +169,8 @@ def copy(target: int, source: int, size: int) -> None:
     with _lock:  # checked memory must not be freed before the copy
         check(target, size)
         check(source, size)
+        ranks.accesses(source, size, False)
+        ranks.accesses(target, size, True)
         ctypes.memmove(target, source, size)
 
 
@@ -175,6 +179,7 @@ def fill(address: int, value: int, width: int, count: int) -> None:
     pattern = (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
     with _lock:
         check(address, width * count)
+        ranks.accesses(address, width * count, True)
         if len(set(pattern)) == 1:
             ctypes.memset(address, pattern[0], width * count)
         else:

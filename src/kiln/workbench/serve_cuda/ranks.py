@@ -17,8 +17,23 @@ class _Current(threading.local):
 
 
 _current = _Current()
+ended: dict[int, int | None] = {}
+"""What `point` returned at the end of threads, by their identifiers."""
 at_start: list[Callable[[], None]] = []
 """What a thread calls when it becomes part of a rank."""
+
+
+def point() -> int | None:
+    """Return what stands for all that this thread has done so far. `checked.py` of `ranks/` replaces it."""
+    return None
+
+
+def after(other: int | None) -> None:
+    """This thread has waited for what `point` returned in another one."""
+
+
+def accesses(address: int, size: int, write: bool) -> None:
+    """The driver reads or writes memory for this thread."""
 
 
 def current() -> int | None:
@@ -41,12 +56,17 @@ def let_threads_inherit() -> None:
     @functools.wraps(start)
     def start_as_part(self: threading.Thread) -> None:
         number = current()
+        before = point() if number is not None else None
         run = self.run
 
         def run_as_part() -> None:
             self.__dict__.pop("run", None)  # breaks the reference cycle
             become(number)
-            run()
+            after(before)
+            try:
+                run()
+            finally:
+                ended[self.ident or 0] = point() if number is not None else None
 
         self.run = run_as_part
         try:
@@ -55,4 +75,13 @@ def let_threads_inherit() -> None:
             self.__dict__.pop("run", None)
             raise
 
+    join = threading.Thread.join
+
+    @functools.wraps(join)
+    def join_and_know(self: threading.Thread, timeout: float | None = None) -> None:
+        join(self, timeout)
+        if not self.is_alive() and current() is not None:
+            after(ended.get(self.ident or 0))
+
     threading.Thread.start = start_as_part
+    threading.Thread.join = join_and_know

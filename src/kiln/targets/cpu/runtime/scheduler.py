@@ -192,7 +192,11 @@ class _GroupFunction:
         b.store(b.i32(0), self.halts)
         asked = b.if_(b.compare("ne", stopped(self.expansion, b, self.context), 0))
         what = [self.context, asked.load(i32, self.alive), self.arena, self.sizes, self.group.frame_size]
+        sanitizer = self.expansion.sanitizer
+        kept = sanitizer.call(self.expansion, asked, "pause") if sanitizer is not None and sanitizer.several else None
         asked.store(self._call(asked, "kiln_cpu_round", what, i32), self.halts)
+        if kept is not None:
+            self._tell(asked, "resume", kept)
         healthy = b.binary("andi", healthy, b.compare("eq", b.load(i32, self.halts), 0))
         return (b.binary("andi", healthy, b.compare("ne", b.load(i32, self.alive), 0)),)
 

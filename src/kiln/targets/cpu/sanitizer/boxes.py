@@ -8,6 +8,8 @@ from __future__ import annotations
 from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u32, u64
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE
 from ..runtime.launch_control import ANSWER
+from ..runtime.multicast import MOST_DEVICES as MOST_COPIES
+from ..runtime.multicast import multicast_copies
 from ..runtime.tensor_maps import BYTES, MAGIC, TensorMap
 from ..runtime.tma import (
     ATOMS_OF_32,
@@ -29,6 +31,7 @@ from ..runtime.tma import (
     swizzled,
 )
 from .bounds import in_arena
+from .devices import is_multicast
 from .locations import hashed
 from .mbarriers import bulk, mbarrier_arrive, stored_in_bulk
 from .memory import many
@@ -45,10 +48,14 @@ LOADS, STORES, REDUCES = range(3)
 def row_access(first: u64, bytes_: u32, flags: u32, site: u32, limit: u64) -> None:
     """Check a row in global memory, without the cells that it shares with a neighbour."""
     st = state.place
-    part = (u64(1) << st.shift) - 1
+    part = (u64(1) << st.global_shift) - 1
     start = first + part & ~part
     end = first + bytes_ & ~part
-    if limit != 0 and first + bytes_ > limit:
+    if st.several != 0 and is_multicast(first):
+        copies = local(u64, MOST_COPIES)
+        for number in range(multicast_copies(first, u64(bytes_), copies)):
+            row_access(copies[number], bytes_, flags, site, 0)
+    elif limit != 0 and first + bytes_ > limit:
         report_alone("bounds", site, first, bytes_, first, limit)
     elif end > start:
         global_access(start, u32(end - start), flags, site, 0, True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, ref, size_of, u32, u64
 from ..runtime.engine_table import BULK_LOAD, GENERIC
 from .memory import allocate, clear, greater, lesser, many, raise_to
-from .state import MAPS, OVER, STORING, VIEWS, Clock, Foreign, state
+from .state import GROUPS_SHIFT, MAPS, OVER, STORING, VIEWS, Clock, Foreign, state, world
 
 
 @inline
@@ -23,13 +23,20 @@ def numbers(clock):
 @native
 def clock_new() -> Ptr[Clock]:
     """Return an empty clock of this group, with one holder."""
+    return clock_of_length(state.place.length)
+
+
+@native
+def clock_of_length(length: u32) -> Ptr[Clock]:
+    """Return an empty clock, with one holder."""
     st = state.place
     clock = st.free_clocks
-    if clock == None:
-        clock = Ptr[Clock](allocate(u64(st.length) * 4 + size_of(Clock)))
+    if clock == None or length != st.length:
+        clock = Ptr[Clock](allocate(u64(length) * 4 + size_of(Clock)))
+        clock.length = length
     else:
         st.free_clocks = clock.next
-        clear(numbers(clock), st.length)
+        clear(numbers(clock), length)
     clock.holders = 1
     clock.lowest = 0
     clock.unfenced = 0
@@ -66,8 +73,9 @@ def clock_drop(clock: Ptr[Clock]) -> None:
         following = Ptr[Clock](None)
         if left == 0:
             following = clock.last
-            clock.next = st.free_clocks
-            st.free_clocks = clock
+            if clock.length == st.length:  # others are of another launch, and end with the detector's memory
+                clock.next = st.free_clocks
+                st.free_clocks = clock
         clock = following
 
 
@@ -89,7 +97,7 @@ def foreign_add(list_: Ptr[Foreign], group: u32, clock: Ptr[Clock]) -> Ptr[Forei
         return list_
     joined = clock
     if old != None:
-        joined = clock_new()
+        joined = clock_of_length(clock.length)
         joined.group = group
         clock_max(joined, old)
         clock_max(joined, clock)
@@ -118,7 +126,7 @@ def clock_max(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
     """Take the maximum element by element."""
     mine = numbers(into)
     others = numbers(clock)
-    for i in range(u64(state.place.length)):
+    for i in range(u64(into.length)):
         mine[i] = greater(mine[i], others[i])
 
 
@@ -157,6 +165,8 @@ def clock_union(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
             result = st.memo[2]
         elif a == None and b.group == st.group:
             result = b
+        elif a != None and a.last == b:
+            result = a
         else:
             result = which_knows_all(a, b)
             if result == None:
@@ -282,6 +292,33 @@ def knows_over(base, who, time):
 
 
 @native
+def ordered_elsewhere(group: u32, tid: u32, clock: u32) -> bool:
+    """Return whether an access of another group, of any device, happened before, for the running thread.
+
+    A launch is known wholly where the host knew of its end, or where a part of a launch is known whose host did.
+    """
+    st = state.place
+    records = world.place.records
+    launch = records[group >> GROUPS_SHIFT]
+    another = group >> GROUPS_SHIFT != st.group >> GROUPS_SHIFT
+    if another and records[st.group >> GROUPS_SHIFT].ended[launch.lane] >= launch.time:
+        return True
+    if st.current.base == None:
+        return False
+    is_latest = True
+    node = st.current.base.foreign
+    while node != None:
+        if node.group == group:
+            if is_latest and numbers(node.clock)[tid] >= clock:
+                return True
+            is_latest = False
+        elif another and records[node.group >> GROUPS_SHIFT].ended[launch.lane] >= launch.time:
+            return True
+        node = node.next
+    return False
+
+
+@native
 def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
     """Return whether an access of another identity at `clock` happened before, for the running thread.
 
@@ -309,6 +346,8 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
             if numbers(base)[index] >= clock:
                 return True
         return index % n == st.tid and thread.own[index // n] >= clock
+    if st.several != 0:
+        return ordered_elsewhere(group, tid, clock)
     if group < st.first_group:  # another launch: over, unless it is the one before
         return group < st.before_group or (st.programmatic != 0 and thread.depended != 0)
     if base == None:

@@ -15,6 +15,8 @@ from . import (  # noqa: F401 - they define functions
     barriers,
     boxes,
     default_checks,
+    devices,
+    host_accesses,
     independent_threads,
     launches,
     locations,

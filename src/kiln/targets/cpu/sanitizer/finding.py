@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....base_dsl import sanitizing
@@ -17,6 +17,7 @@ from ..runtime.deadlock_report import DeadlockFault
 from ..runtime.parts import seed_variable
 from ..runtime.records import Sizes
 from . import state as native
+from .device_messages import Sides, explain_devices
 from .program_memory import Argument, SanitizedSite, layout_leaves, swizzled_layout
 from .report_facts import ReportFacts
 from .rule_messages import Case, Triple, explain, triple
@@ -118,11 +119,20 @@ _TRIED_CALLS = 2
 
 def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[int], None]:
     """Return the call of an instrumented executable: what was found is delivered when it returns or fails."""
+    from . import several
     from .library import lock, state
 
     calls = 0
 
     def run(address: int) -> None:
+        nonlocal calls
+        if sanitizing.DEVICES in sanitizer.kinds:
+            failure, findings = several.watch(call, address, sanitizer)
+        else:
+            failure, findings = alone(address)
+        say(failure, findings, sanitizer)
+
+    def alone(address: int) -> tuple[Exception | None, list[Finding]]:
         nonlocal calls
         with lock:
             launch_settings.follow()  # before the seed is read, which is set back afterwards
@@ -148,36 +158,39 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
             reasons = [why for bit, why in enumerate(native.ONCE) if detector.once >> bit & 1]
             sanitizing.tried(detector.tried, [*reasons, *sanitizer.once, *["KILN_CPU_SEED names it"] * bool(chosen)])
             records = [detector.findings[i] for i in range(detector.findings_count)]
-            findings = [_words(record, sanitizer) for record in records]
-            findings = _once(findings, [bool(record.modes) for record in records])
-        request = sanitizing.request()
-        unasked = not sanitizer.plain and request is None
-        for warning in [finding for finding in findings if _is_mild(finding, sanitizer)]:
-            findings.remove(warning)
-            sanitizer.outside |= warning.rule in _OUTSIDE
-            if not sanitizer.silent:
-                warning.warn(sanitizing.OFF if sanitizer.plain else "")
-            if not sanitizer.plain:
-                (request or sanitizing.unasked).warnings.append(warning)
-        if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
-            findings.append(_deadlock(failure))
-        if isinstance(failure, TensorMemoryFault):
-            findings = [finding for finding in findings if finding.rule not in _OF_EXITS]
-        # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
-        findings.sort(key=_cause)
-        if failure is not None and not findings:
-            sanitizing.unasked.faults += unasked
-            raise failure
-        if sanitizer.plain:
-            findings = [finding for finding in findings if finding.rule in _PLAIN_RULES]
-            if failure is not None and not findings:
-                raise failure
-        sanitizing.deliver(findings, failure, sanitizer.plain)
-        if failure is not None and not isinstance(failure, DeadlockFault):
-            raise failure
+            return failure, once_each([in_words(record, sanitizer) for record in records], records)
 
     run.__dict__["call"] = call
     return run
+
+
+def say(failure: Exception | None, findings: list[Finding], sanitizer: ReportFacts) -> None:
+    """Deliver the findings of a call that has ended, or failed."""
+    request = sanitizing.request()
+    unasked = not sanitizer.plain and request is None
+    for warning in [finding for finding in findings if _is_mild(finding, sanitizer)]:
+        findings.remove(warning)
+        sanitizer.outside |= warning.rule in _OUTSIDE
+        if not sanitizer.silent:
+            warning.warn(sanitizing.OFF if sanitizer.plain else "")
+        if not sanitizer.plain:
+            (request or sanitizing.unasked).warnings.append(warning)
+    if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
+        findings.append(_deadlock(failure))
+    if isinstance(failure, TensorMemoryFault):
+        findings = [finding for finding in findings if finding.rule not in _OF_EXITS]
+    # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
+    findings.sort(key=_cause)
+    if failure is not None and not findings:
+        sanitizing.unasked.faults += unasked
+        raise failure
+    if sanitizer.plain:
+        findings = [finding for finding in findings if finding.rule in _PLAIN_RULES]
+        if failure is not None and not findings:
+            raise failure
+    sanitizing.deliver(findings, failure, sanitizer.plain)
+    if failure is not None and not isinstance(failure, DeadlockFault):
+        raise failure
 
 
 def _is_mild(finding: Finding, sanitizer: ReportFacts) -> bool:
@@ -187,8 +200,9 @@ def _is_mild(finding: Finding, sanitizer: ReportFacts) -> bool:
     return sanitizer.plain and (finding.rule in _MILD_BY_DEFAULT or (finding.rule in _OUTSIDE and not sanitizer.strict))
 
 
-def _once(findings: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
+def once_each(findings: list[Finding], records: Sequence[native.Finding]) -> list[Finding]:
     """Return the findings without out-of-bounds accesses that were already found by their coordinates."""
+    by_coordinate = [bool(record.modes) for record in records]
 
     def place(f: Finding) -> tuple[Any, ...]:
         return f.kernel, f.span, f.space, f.tensor if f.space else ""
@@ -335,41 +349,48 @@ class _Memory:
 # --- in words --------------------------------------------------------------------------------------------------------
 
 
-def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
+def in_words(record: native.Finding, sanitizer: ReportFacts, sides: Sides | None = None) -> Finding:
+    """Return a finding in words; `sides` where the program runs on several devices."""
     rule = native.RULES[record.rule]
     kind = native.KIND_OF_RULE[rule]
     site = sanitizer.sites[record.site]
-    other_site = sanitizer.sites[record.other_site]
+    of_other = sanitizer if sides is None else sides.other
+    other_site = of_other.sites[record.other_site]
     block, thread, _ = _place(record.sizes, record.group, record.tid)
     other_block, other_thread, engine = _place(record.other_sizes, record.other_group, record.other_tid)
     memory = _Memory(record, site, sanitizer)
     two_sided = kind == "race" or other_site is not site
     kernel = sanitizer.kernels[record.kernel].name
-    before = sanitizer.kernels[record.other_kernel].name if record.before else ""
+    before = of_other.kernels[record.other_kernel].name if record.before else ""
     me = _who(block, thread)
-    other = _who(other_block, other_thread, engine, of=block, kernel=before)
+    if sides is not None and record.before:
+        they = sides.on_other_device(_who(other_block, other_thread, engine), before)
+    else:
+        they = _who(other_block, other_thread, engine, of=block, kernel=before)
+    if sides is not None:
+        me = sides.on_device(me, kernel)
     case = Case(
         rule,
         (record.extra[0], record.extra[1]),
         site,
         other_site,
         me,
-        other,
+        they,
         block,
         thread,
         other_block,
         other_thread,
         engine,
-        bool(before),
+        bool(record.before),
         memory.space,
         memory.tensor,
-        memory.text,
+        memory.text if sides is None or not record.device else sides.memory(memory.text, record.address),
         record,
         sanitizer.kernels[record.kernel].reach(record.extra[0])
         if rule == "bounds" and record.space == native.SHARED
         else 0,
     )
-    text, hint, note = explain(case)
+    text, hint, note = explain(case) if sides is None else explain_devices(case)
     times = f" ({record.count} times)" if record.count > 1 else ""
     if record.unseen_store:
         hint = _FENCE_AFTER_STORE if record.schedule else f"{hint}; or {_FENCE_AFTER_STORE}"
@@ -391,7 +412,7 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
     return Finding(
         kind,
         rule,
-        f"{kind} in kernel {kernel}: {text}{times}",
+        f"{kind} in {f'kernel {kernel}' if kernel else 'the host'}: {text}{times}",
         hint,
         kernel,
         site.span,

@@ -10,6 +10,7 @@ the detector only where something may be wrong.
 from __future__ import annotations
 
 from ....native import Ptr, address, inline, native, size_of, u32, u64
+from .devices import device_at
 from .memory import allocate, greater, lesser
 from .reporting import report, writes_what_is_there
 from .state import LONE_NONCOHERENT, NONCOHERENT, RULE, WRITE, LoneCell, detector, state
@@ -28,7 +29,7 @@ def prepare(lone: u32, unknown: u32) -> None:
         o = st.objects[i]
         o.reach_low = o.low
         o.reach_high = o.high
-        clash = o.written != 0 or unknown != 0
+        clash = o.written != 0 or unknown != 0 or (st.several != 0 and device_at(o.low) != 0)
         for j in range(st.object_count):
             p = st.objects[j]
             if p.written != 0 and p.low < o.high and o.low < p.high:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ....analysis import effects, pointers
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
+from ....base_dsl.sanitizing import DEVICES
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....dialects.nvgpu.wgmma import Wgmma
@@ -105,6 +106,8 @@ class Instrumentation(ReportFacts):
         """Whether waits for mbarriers may be relaxed."""
         self.together: bool = False
         """Whether launches may overlap."""
+        self.several: bool = DEVICES in self.kinds
+        """Whether launches run beside those of other devices."""
         self._site_numbers: dict[SanitizedSite, int] = {}
         self._allocations: dict[ir.Value, Allocation] = {}
         self._private: dict[ir.Value, int] = {}
@@ -199,7 +202,8 @@ class Instrumentation(ReportFacts):
             numeric.watch(self, x)
         elif "memory" in self.kinds or self.plain:
             numeric.watch_multiplied(self, x, facts.checks)
-        facts.lone = not (facts.ordered or state.waits or state.meets or state.copies or state.spins or self.together)
+        alone = not (self.together or self.several)
+        facts.lone = alone and not (facts.ordered or state.waits or state.meets or state.copies or state.spins)
         inline.shorten(self, x, facts.checks, facts.written, facts.lone)
         if facts.lone:
             inline.say_who(x)
@@ -440,9 +444,10 @@ class Instrumentation(ReportFacts):
     def _say_iteration(self, x: Expander, op: AnyOp, b: Builder) -> tuple[Span | None, list[ir.Operation]]:
         """Let the detector know the iteration of the innermost loop around an operation.
 
-        Returns the loop's place and the operation that does it; nothing outside loops and in default checks.
+        Returns the loop's place and the operation that does it; nothing outside loops, in default checks, on several devices.
         """
-        loop = None if self.plain else next(loops_around(op.operation), None)
+        # where devices wait for each other, a loop that spins must not count: it would seem to go on
+        loop = None if self.plain or self.several else next(loops_around(op.operation), None)
         if loop is None:
             return None, []
         place = inline.state_field(x.module, b, "iteration")
@@ -614,6 +619,7 @@ class Instrumentation(ReportFacts):
         """Open a loop around a launch over the schedules that it runs under, if there may be several, and return its
         body."""
         once = {
+            "launches of several devices wait for each other": self.several,
             "launches may overlap": self.together,
             "its threads never meet": self.facts[state.name].lone,
             "its kernel prints": prints(x.module, state.name),

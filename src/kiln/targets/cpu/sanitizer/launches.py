@@ -8,16 +8,21 @@ from ..runtime.records import TMEM_COLUMNS, Sizes
 from .barriers import leave_meetings
 from .clocks import clock_drop, clock_new, identity, knows_over, numbers, release, sections
 from .default_checks import ACCESSES
+from .devices import begin_group, begin_launch, end_launch, keep_parts
 from .mbarriers import unseen_copies, unseen_stores
 from .memory import allocate, clear, copy, free_all, greater, lesser, many
+from .pages import refine
 from .reporting import about, report
 from .state import (
     BARRIERS,
+    GPU,
+    GROUPS_SHIFT,
     LEVELS,
     MAX_OBJECTS,
     RULE,
     SCRATCH,
     STORING,
+    SYSTEM,
     TENSOR_ROWS,
     BarrierSlot,
     Cell,
@@ -116,7 +121,12 @@ def launch(
     st = state.place
     # the default stream, 0, comes after all others
     other = stream != st.stream and stream != 0 and st.stream != 0
-    if st.launches != 0 and (programmatic != 0 or other):
+    if st.several != 0:
+        st.last_page = 0
+        st.last_page_at = None
+        if shift < st.global_shift:
+            refine(shift)
+    elif st.launches != 0 and (programmatic != 0 or other):
         st.before_group = st.first_group
         st.before_kernel = st.kernel
         copy(st.before_sizes, st.sizes)
@@ -133,8 +143,11 @@ def launch(
     st.launches += 1
     st.stream = stream
     st.programmatic = programmatic
+    locations = st.locations
     for name in _CLEARED_POINTERS:
         setattr(st, name, None)
+    if st.several != 0:
+        st.locations = locations
     for name in _CLEARED_NUMBERS:
         setattr(st, name, 0)
     clear(ref(st).memo, 3)
@@ -145,11 +158,16 @@ def launch(
     st.left = ACCESSES
     st.kernel = kernel
     st.shift = shift
+    if st.several == 0:
+        st.global_shift = shift
     st.engines = engines
     st.relaxes = relaxes
     st.smem = smem
     st.limit = 3 << 30
+    st.widest = SYSTEM if st.several != 0 else GPU
     st.active = 1
+    if st.several != 0:
+        begin_launch()
     st.scratch = address(allocate(2 * SCRATCH))
     clear(ref(st).objects, MAX_OBJECTS)
 
@@ -195,7 +213,9 @@ def launched(keep: u32) -> None:
     forget_shared()
     settle_all()
     st.active = 0
-    if keep == 0:
+    if st.several != 0:
+        end_launch()
+    elif keep == 0:
         free_all()
         st.launches = 0
 
@@ -214,7 +234,7 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
     per_block = sizes.block[0] * sizes.block[1] * sizes.block[2]
     blocks = sizes.group
     n = per_block * blocks
-    st.group = st.first_group + number
+    st.group = st.first_group + (lesser(number, u32((1 << GROUPS_SHIFT) - 1)) if st.several != 0 else number)
     if st.next_group <= st.group:
         st.next_group = st.group + 1
     st.exits = 0
@@ -262,6 +282,8 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
         thread.own[0] = 2  # who knows of 1 knows that it has started
         for engine in range(1, len(ENGINES)):
             thread.epoch[engine] = 1
+    if st.several != 0:
+        begin_group()
 
 
 @native
@@ -335,6 +357,8 @@ def exit_() -> None:
     st.exits += 1
     leave_meetings()
     unseen_stores()
+    if st.several != 0:
+        keep_parts()
     if st.exits == st.threads:
         unseen_copies()
     if st.remote != None:

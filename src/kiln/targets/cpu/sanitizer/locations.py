@@ -11,9 +11,10 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, ref, u32, u64
 from .clocks import clock_drop, clock_new, release_into
 from .memory import clear, many
-from .state import CLUSTER, GPU, LEVELS, LOCATIONS, Clock, Location, state
+from .state import CLUSTER, GPU, GROUPS_SHIFT, LEVELS, LOCATIONS, Clock, Location, state, world
 
 _MIX = 0x9E37_79B9_7F4A_7C15
+_APART = 0x9E37_79B1
 
 
 @inline
@@ -66,12 +67,18 @@ def location(address: u64, create: bool) -> Ptr[Location]:
 
 @native
 def blocks_of(level: u32, group: u32, tid: u32) -> u32:
-    """Return the number of the block or cluster of a thread; 0 for wider scopes, which have all threads of the GPU."""
+    """Return the number of the block, cluster or device of a thread; 0 for scopes that have all threads there are."""
     st = state.place
+    first = u32(0)
+    if st.several != 0:  # launches are far from each other
+        first = (group >> GROUPS_SHIFT) * u32(_APART)
+        group &= (1 << GROUPS_SHIFT) - 1
     number = group * st.sizes.group + tid % st.threads // st.per_block
     if level == CLUSTER:
         number = number // (st.sizes.cluster[0] * st.sizes.cluster[1] * st.sizes.cluster[2])
-    return number if level < GPU else u32(0)
+    if level < GPU:
+        return first + number
+    return st.device + 1 if level == GPU and st.several != 0 else u32(0)
 
 
 @native
@@ -79,7 +86,9 @@ def in_scope(scope: u32, group: u32, tid: u32) -> bool:
     """Return whether a scope of the running thread includes another thread, which may be of another launch."""
     st = state.place
     if scope >= GPU:
-        return True
+        return scope > GPU or st.several == 0 or world.place.records[group >> GROUPS_SHIFT].device == st.device
+    if st.several != 0 and group >> GROUPS_SHIFT != st.group >> GROUPS_SHIFT:
+        return False
     return group >= st.first_group and blocks_of(scope, group, tid) == blocks_of(scope, st.group, st.tid)
 
 

@@ -10,7 +10,21 @@ from ..runtime.engine_table import GENERIC
 from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, tick
 from .locations import blocks_of, has_fenced, location, publish, released
 from .memory import lesser, raise_to
-from .state import CTA, GPU, IN_GLOBAL, IN_SHARED, LEVELS, MAPS, RELEASED_MAPS, SECTIONS, Clock, Thread, detector, state
+from .state import (
+    CTA,
+    GPU,
+    IN_GLOBAL,
+    IN_SHARED,
+    LEVELS,
+    MAPS,
+    RELEASED_MAPS,
+    SECTIONS,
+    Clock,
+    Location,
+    Thread,
+    detector,
+    state,
+)
 from .store_buffer import load_from, settle_at, settle_own
 
 
@@ -30,10 +44,22 @@ def atomic_load(address: u64, size: u32, order: u32, scope: u32, site: u32) -> u
             return place
     entry = location(address, False)
     if entry != None:
-        for level in range(lesser(scope, u32(GPU)) + 1):
-            if entry.of[level] == blocks_of(level, st.group, st.tid):
+        for level in range(u32(LEVELS)):
+            if is_seen(entry, level, scope):
                 learn(entry, level, order)
     return address
+
+
+@native
+def is_seen(entry: Ptr[Location], level: u32, scope: u32) -> bool:
+    """Return whether the running thread sees what was released at an address at a level, by an access of a scope.
+
+    Accesses of two devices whose scope is that of a device are reported as such (`shadow.check_scopes`), and count then.
+    """
+    st = state.place
+    if level <= lesser(scope, st.widest) and entry.of[level] == blocks_of(level, st.group, st.tid):
+        return True
+    return st.several != 0 and level >= GPU and scope >= GPU and lesser(scope, entry.scope) == GPU
 
 
 @inline
@@ -54,12 +80,12 @@ def atomic(address: u64, size: u32, order: u32, scope: u32) -> None:
     settle_own()
     settle_at(address, size)
     explicit = order & 2 != 0
-    widest = lesser(scope, u32(GPU))
+    widest = lesser(scope, st.widest)
     entry = location(address, explicit or has_fenced(st.current, CTA))
     if entry != None:
         for level in range(u32(LEVELS)):
             mine = blocks_of(level, st.group, st.tid)
-            here = entry.of[level] == mine and level <= widest
+            here = is_seen(entry, level, scope)
             if here:
                 learn(entry, level, order)
             clock_ = released(level, widest, explicit)
@@ -68,6 +94,7 @@ def atomic(address: u64, size: u32, order: u32, scope: u32) -> None:
                     clock_ = clock_new()
                 clock_join(clock_, entry.released[level])
             publish(entry, level, clock_, mine)
+        entry.scope = scope
     if explicit:
         tick(st.current)
 
@@ -93,7 +120,7 @@ def fence(scope: u32, sequential: u32) -> None:
     thread = st.current
     if sequential != 0:
         settle_own()
-    widest = lesser(scope, u32(GPU))
+    widest = lesser(scope, st.widest)
     for level in range(widest + 1):
         acquire(thread.seen[level])
     remember(thread, widest)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from ....native import Ptr, inline, native, u8, u32, u64
 from ..runtime.engine_table import BULK_LOAD
+from .devices import device_at
 from .memory import copy
-from .state import GLOBAL, MAX_FINDINGS, RULE, SHARED, Finding, Object, state
+from .state import GLOBAL, GROUPS_SHIFT, MAX_FINDINGS, RULE, SHARED, Finding, Object, state, world
 
 _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 """Rules about two equivalent places, whose order depends on the schedule."""
@@ -49,7 +50,7 @@ def report(
         f = st.findings[i]
         straight = f.site == site and f.other_site == other_site
         swapped = either_way and f.site == other_site and f.other_site == site
-        if f.rule == rule and (straight or swapped) and f.kernel == st.kernel:
+        if f.rule == rule and (straight or swapped) and f.kernel == st.kernel and f.call == st.call:
             record = f
     across_warps = st.tid % st.per_block // 32 != other_tid % st.per_block // 32
     if record != None:
@@ -90,7 +91,19 @@ def report(
     record.extra[1] = second
     record.group = st.group - st.first_group
     copy(record.sizes, st.sizes)
-    if other_group < st.first_group:
+    record.call = st.call
+    record.other_call = st.call
+    record.device = 0
+    record.other_device = st.device
+    if st.several != 0 and other_group >> GROUPS_SHIFT != st.group >> GROUPS_SHIFT:
+        other = world.place.records[other_group >> GROUPS_SHIFT]
+        record.before = 1
+        record.other_group = other_group & ((1 << GROUPS_SHIFT) - 1)
+        record.other_kernel = other.kernel
+        record.other_call = other.call
+        record.other_device = other.device
+        copy(record.other_sizes, other.sizes)
+    elif other_group < st.first_group:
         record.before = 1
         record.other_group = other_group - st.before_group
         record.other_kernel = st.before_kernel
@@ -122,6 +135,8 @@ def say_where(f: Ptr[Finding], address: u64) -> None:
         f.offset = inside % st.chunk
     elif address != 0:
         f.space = GLOBAL
+        if st.several != 0:
+            f.device = device_at(address)
         for i in range(st.object_count):
             o = st.objects[i]
             if address >= o.low and address < o.high:
@@ -134,6 +149,11 @@ def attribute(f: Ptr[Finding], o: Ptr[Object], index: u32, address: u64) -> None
     f.object = index + 1
     f.offset = address - o.base
     copy(f.known, o)
+
+
+@inline
+def is_shared(place):
+    return place >= state.place.arena and place < state.place.arena_end
 
 
 @inline
@@ -154,7 +174,7 @@ def writes_what_is_there(place: u64) -> bool:
         return False
     new = Ptr[u8](st.value + (place - st.value_for))
     old = Ptr[u8](place)
-    for i in range(u64(1) << st.shift):
+    for i in range(u64(1) << (st.shift if is_shared(place) else st.global_shift)):
         if new[i] != old[i]:
             return False
     return True

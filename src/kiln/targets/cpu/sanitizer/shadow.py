@@ -11,10 +11,12 @@ from ..runtime.engine_table import COPY, GENERIC
 from .bounds import in_arena, is_aligned, is_inside, is_inside_argument, place_in_shared, scratch_for
 from .clocks import clock_lowest, identity, numbers, ordered
 from .default_checks import shared_access_by_default
+from .devices import device_at
 from .independent_threads import lone_touch
 from .launches import remote_access
-from .locations import hashed, in_scope
-from .memory import allocate, copy, greater, lesser, many
+from .locations import in_scope
+from .memory import allocate, copy, greater, lesser
+from .pages import global_cell
 from .reporting import report, report_alone, say_where, writes_what_is_there
 from .schedules import note
 from .state import (
@@ -23,16 +25,16 @@ from .state import (
     DENSE,
     ENGINE_SHIFT,
     GLOBAL,
+    GPU,
+    GROUPS_SHIFT,
     IN_GLOBAL,
     IN_SHARED,
     MAPS,
-    MAX_PAGES,
     NO_INIT,
     NONCOHERENT,
     NONCOHERENT_BIT,
     OF_MAP,
     OVER,
-    PAGE_SHIFT,
     RULE,
     SCOPE_AT,
     SCOPE_SHIFT,
@@ -46,45 +48,13 @@ from .state import (
     CopySource,
     LastAccess,
     LoneCell,
-    Page,
     Readers,
     Spare,
     detector,
     state,
 )
 from .store_buffer import settle_at
-
-
-@native
-def global_cell(address: u64) -> Ptr[Cell]:
-    """Return the cell of a global address; None if the detector's memory is exhausted."""
-    st = state.place
-    key = (address >> PAGE_SHIFT) + 1
-    if st.last_page != key:
-        st.last_page_at = find_page(key)
-        st.last_page = key
-    if st.last_page_at == None:
-        return None
-    return ref(st.last_page_at)[(address & ((1 << PAGE_SHIFT) - 1)) >> st.shift]
-
-
-@native
-def find_page(key: u64) -> Ptr[Cell]:
-    """Return the cells of a page; None if the detector's memory is exhausted."""
-    st = state.place
-    if st.pages == None:
-        st.pages = many(Page, MAX_PAGES)
-    slot = hashed(key, MAX_PAGES)
-    while st.pages[slot].key != 0 and st.pages[slot].key != key:
-        slot = (slot + 1) & (MAX_PAGES - 1)
-    page = st.pages[slot]
-    if page.key == 0:
-        if st.allocated >= st.limit or st.page_count >= MAX_PAGES // 2:
-            return None
-        page.key = key
-        page.cells = many(Cell, u64(1 << PAGE_SHIFT) >> st.shift)
-        st.page_count += 1
-    return page.cells
+from .symmetric import is_there
 
 
 @native
@@ -175,8 +145,12 @@ def scope_of(who):
 def check_scopes(who: u32, group: u32, scope: u32, site: u32, other_site: u32, address: u64, size: u32) -> None:
     """Report a race unless two atomic accesses are atomic to each other: the scope of each includes the other's thread."""
     theirs = scope_of(who)
-    if not in_scope(lesser(scope, theirs), group, who & WHO):
-        report(RULE["scope"], site, other_site, group, who & WHO, address, size, scope, theirs)
+    narrower = lesser(scope, theirs)
+    if not in_scope(narrower, group, who & WHO):
+        rule = u32(RULE["scope"])
+        if state.place.several != 0 and narrower == GPU:
+            rule = u32(RULE["device-scope"])
+        report(rule, site, other_site, group, who & WHO, address, size, scope, theirs)
 
 
 @native
@@ -258,10 +232,18 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
 def is_written(cell: Ptr[Cell], site: u32, address: u64, size: u32) -> bool:
     """Return whether this kernel has written a cell that is loaded so, and report it."""
     for write in (cell.write, cell.atomic):
-        if write.clock != 0 and write.group >= state.place.first_group:
+        if write.clock != 0 and is_of_this_launch(write.group):
             collide(RULE["non-coherent"], site, write, address, size)
             return True
     return False
+
+
+@inline
+def is_of_this_launch(group):
+    st = state.place
+    if st.several != 0:
+        return group >> GROUPS_SHIFT == st.first_group >> GROUPS_SHIFT
+    return group >= st.first_group
 
 
 @inline
@@ -319,7 +301,7 @@ def check_readers(
     for reader in (cell.read, cell.other):
         who = reader.who & WHO
         is_own = who == me and reader.group == st.group and engine == 0
-        if reader.clock != 0 and reader.who & NONCOHERENT_BIT != 0 and reader.group >= st.first_group:
+        if reader.clock != 0 and reader.who & NONCOHERENT_BIT != 0 and is_of_this_launch(reader.group):
             collide(RULE["non-coherent"], site, reader, address, size)
         elif reader.clock != 0 and not is_own and not ordered(reader.group, who, reader.clock, OVER):
             late_reader(reader.who, reader.clock, reader.group, reader.site, site, engine, address, size, atomic, scope)
@@ -478,10 +460,13 @@ def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high
 def global_access(address: u64, size: u32, flags: u32, site: u32, number: u32, fine: bool) -> bool:
     """Check an access to global memory, by argument `number` - 1 unless that is 0, and return whether it is valid."""
     st = state.place
+    if st.several != 0 and not is_there(address, size, site):
+        return False
     fine = is_inside_argument(address, size, flags, site, number, fine)
     if fine and st.by_default == 0 and is_tracked(address, size, flags, number):
-        for i in range(address >> st.shift, ((address + size - 1) >> st.shift) + 1):
-            where = i << st.shift
+        shift = st.global_shift
+        for i in range(address >> shift, ((address + size - 1) >> shift) + 1):
+            where = i << shift
             at = greater(where, address)
             if st.lone != 0:
                 bias = u64(0)
@@ -506,7 +491,7 @@ def is_tracked(address: u64, size: u32, flags: u32, number: u32) -> bool:
     st = state.place
     if number != 0 and number <= st.object_count and st.objects[number - 1].quiet != 0:
         return False
-    if flags & SPACE_MASK == GLOBAL:
+    if flags & SPACE_MASK == GLOBAL or (st.several != 0 and device_at(address) != 0):
         return True
     for i in range(st.object_count):
         if address >= st.objects[i].low and address + size <= st.objects[i].high:

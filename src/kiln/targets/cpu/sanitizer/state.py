@@ -81,8 +81,16 @@ SPACE_MASK = 7 << SPACE_SHIFT
 SCOPES = ("cta", "cluster", "gpu", "sys")
 """The scopes of atomic accesses and fences, from the narrowest to the widest."""
 CTA, CLUSTER, GPU, SYSTEM = range(len(SCOPES))
-LEVELS = 3
-"""Scopes that the detector tells apart: what is released to the GPU is released to the system."""
+LEVELS = len(SCOPES)
+"""Scopes that the detector tells apart. Where a program has one GPU, what is released to it is released to the system."""
+LANES = 64
+"""The most threads of the host that launch kernels on several devices."""
+MOST_LAUNCHES = 1 << 15
+"""The most launches on several devices until none runs and all ranks know of all."""
+GROUPS_SHIFT = 16
+"""On several devices, a group's number is that of its launch, shifted by this, plus its number in the launch."""
+MOST_DEVICES = 16
+MOST_FREED = 1 << 12
 ATOMIC_BIT = 1 << 31
 SCOPE_AT = 29
 NONCOHERENT_BIT = 1 << 28
@@ -125,6 +133,7 @@ _RULES_OF_KIND = {
         "write-write",
         "atomic",
         "scope",
+        "device-scope",
         "non-coherent",
         "proxy",
         "map-proxy",
@@ -142,6 +151,8 @@ _RULES_OF_KIND = {
         "swizzle",
         "negative",
         "outside",
+        "multicast",
+        "freed",
         "tmem-format",
         "tmem-scales",
     ),
@@ -173,9 +184,9 @@ RULES: tuple[str, ...] = tuple(KIND_OF_RULE)
 """All rules; `Finding.rule` is an index."""
 RULE: dict[str, int] = {name: number for number, name in enumerate(RULES)}
 assert len(RULES) <= 64  # bits of a word
-WARNINGS = ("store-unseen", "unfenced-read", "tmem-unwaited-load", "outside")
+WARNINGS = ("store-unseen", "unfenced-read", "tmem-unwaited-load", "outside", "device-scope")
 """Rules that are warnings, not findings: public programs break them, and GPUs tolerate it (ptxas adds a missing
-fence; a thread that uses what it loads from tensor memory waits for it)."""
+fence; a thread that uses what it loads from tensor memory waits for it; flags of scope gpu reach other GPUs)."""
 WALKS = 1 << 10
 """Entries of the table of loops that load boxes (a power of two)."""
 
@@ -188,6 +199,8 @@ class Clock:
     group: u32
     unfenced: u32  # of a barrier: how many scopes the fence of some thread lacks (`memory_order.fence`)
     lowest: u32  # the least of its numbers for threads, plus 1; 0: not known yet
+    length: u32  # of its array
+    unused: u32
     next: Ptr[Clock]  # in the list of free ones
     last: Ptr[Clock]  # the clock joined into this one most recently: joining it again changes nothing
     foreign: Ptr[Foreign]  # what is known about other groups
@@ -371,7 +384,9 @@ class Location:
 
     key: u64
     released: Array[Ptr[Clock], LEVELS]  # by atomic writes, at each scope
-    of: Array[u32, LEVELS]  # the block, the cluster that released it
+    of: Array[u32, LEVELS]  # the block, the cluster, the device that released it
+    scope: u32  # of the last atomic write
+    unused: u32
     local: Ptr[Clock]  # of an mbarrier: what arrivals released in this phase so far
     published: Array[Ptr[Clock], 2]  # of an mbarrier: the clock of the last complete phase of each parity
     mbarrier: u32  # whether it is an mbarrier now
@@ -509,7 +524,11 @@ class Finding:
     other_sizes: Sizes  # of the launch that the other side belongs to
     kernel: u32
     other_kernel: u32
-    before: u32  # whether the other side belongs to the previous launch
+    before: u32  # whether the other side belongs to another launch, which came before or is of another device
+    call: u32  # on several devices: the number of the call, and of that of the other side, plus 1
+    other_call: u32
+    device: u32  # whose memory it is, plus 1
+    other_device: u32  # of the other side
     schedule: u32  # under which it was found
     operands: u32  # of an operation with a number that is not finite
     numbers: Array[i64, 2]  # these, as bits of doubles
@@ -529,6 +548,61 @@ class Walk:
     last: Array[i64, MAX_MODES]  # its coordinates
     inside: u32
     outside: u32
+
+
+@struct
+class LaunchRecord:
+    """A launch, or an access of the host, of a program on several devices."""
+
+    call: u32
+    device: u32
+    lane: u32  # the thread of the host
+    time: u32  # of that thread: how many launches it has begun
+    kernel: u32
+    freed: u32  # whether it stands for memory that was given back
+    sizes: Sizes
+    ended: Array[u32, LANES]  # launches of each thread of the host that had ended when it began, and were known there
+
+
+@struct
+class Freed:
+    """Memory that a device has given back."""
+
+    low: u64
+    high: u64
+    launch: u32  # the number of the record of who gave it back
+    unused: u32
+
+
+@struct
+class Lane:
+    """What a thread of the host knows, and so what it launches."""
+
+    ended: Array[u32, LANES]  # as in `LaunchRecord`
+    foreign: Ptr[Foreign]  # parts of launches that have not ended, or are not known wholly
+    in_use: u64
+
+
+@struct
+class World:
+    """What launches of several devices share besides the memory of `State` (`devices.py`)."""
+
+    mutex: Array[u64, 8]
+    turned: Array[u64, 8]  # a condition of pthreads
+    tickets: u64  # handed out, and the one whose turn it is
+    turn: u64
+    running: Ptr[State]  # what the detector's state belongs to now
+    calls: u64  # that run
+    records: Ptr[LaunchRecord]
+    launches: u32
+    devices: u32
+    lanes: Array[Lane, LANES]
+    low: Array[u64, MOST_DEVICES]  # the symmetric memory of each device
+    high: Array[u64, MOST_DEVICES]
+    multicast_low: u64
+    multicast_high: u64
+    freed: Ptr[Freed]
+    freed_count: u64
 
 
 @struct
@@ -627,6 +701,14 @@ class State:
     readonly: u32  # whether an argument of the launch may not be written
     sizes: Sizes
     # groups are counted on through launches that may run at the same time
+    several: u32  # whether the program runs on several devices
+    call: u32  # then: the number of this call, the device and the thread of the host of its launches
+    device: u32
+    lane: u32
+    learned: Ptr[Foreign]  # parts of other launches that threads knew when they exited, and those of the last one
+    learned_last: Ptr[Foreign]
+    widest: u32  # the widest of `SCOPES` that is told apart from others
+    global_shift: u32  # `shift` for global memory
     first_group: u32  # of this launch
     next_group: u32
     before_group: u32  # the first group of the launch before, if that may still run; else as `first_group`
@@ -646,3 +728,4 @@ class State:
 detector: Library = Library("sanitizer", prefix="kiln_cpu_san_")
 """The library of functions that instrumented code calls."""
 state = detector.variable("state", State)
+world = detector.variable("world", World)

@@ -16,7 +16,7 @@ from ...host.libc import memcpy
 from .clocks import clock_drop, tick
 from .locations import blocks_of, has_fenced, location, publish, released
 from .memory import copy, lesser, many
-from .state import CTA, DELAYED, DELAYING, GPU, LEVELS, WIDEST_DELAYED, Delayed, detector, state
+from .state import CTA, DELAYED, DELAYING, LEVELS, WIDEST_DELAYED, Delayed, detector, state
 
 
 @inline
@@ -116,8 +116,8 @@ def atomic_store(place: u64, size: u32, order: u32, scope: u32, site: u32) -> u6
     thread = st.current
     explicit = order & 2 != 0
     st.stores = 1
-    widest = lesser(scope, u32(GPU))
-    if st.seed[0] >= DELAYING and size <= WIDEST_DELAYED and order & 1 == 0:
+    widest = lesser(scope, st.widest)
+    if st.several == 0 and st.seed[0] >= DELAYING and size <= WIDEST_DELAYED and order & 1 == 0:
         if st.delayed == None:
             st.delayed = many(Delayed, DELAYED)
         if st.delayed_count == DELAYED:
@@ -141,6 +141,7 @@ def atomic_store(place: u64, size: u32, order: u32, scope: u32, site: u32) -> u6
         if entry != None:
             for level in range(u32(LEVELS)):
                 publish(entry, level, released(level, widest, explicit), blocks_of(level, st.group, st.tid))
+            entry.scope = scope
     if explicit:
         tick(thread)
     return place

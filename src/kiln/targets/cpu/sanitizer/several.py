@@ -1,0 +1,196 @@
+"""Calls of instrumented executables on several devices: they take turns, and their findings name devices.
+
+The room that runs the ranks says which device a thread launches on, and where symmetric memory is (`begin`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ....base_dsl import sanitizing
+from ....base_dsl.diagnostics import Span
+from ..runtime import launch_settings
+from ..runtime.parts import seed_variable
+from . import finding
+from . import state as native
+from .device_messages import Sides
+from .devices import PREFIX
+from .library import library, lock, state
+from .program_memory import KernelInfo, SanitizedSite
+from .report_facts import ReportFacts
+
+
+class Place(NamedTuple):
+    """Where a thread of the host launches."""
+
+    device: int
+    lane: int
+
+
+class _Calls:
+    """The calls of this process."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[], None] = lambda: None
+        """Tells the detector, once it is loaded, of the devices."""
+        self.place: Callable[[], Place] = lambda: Place(0, 0)
+        self.place_of: Callable[[int], str] = lambda address: ""
+        self.facts: list[tuple[ReportFacts, int]] = []
+        """The build and the device of each call, by its number."""
+        self.freed = (native.Freed * native.MOST_FREED)()  # pyright: ignore[reportOperatorIssue]
+
+
+_calls = _Calls()
+
+
+def _world() -> native.World:
+    return native.World.from_address(library().addresses[native.world.symbol])
+
+
+def _function(name: str, *kinds: type) -> Callable[..., None]:
+    """Return a function of the detector, which runs without Python's lock."""
+    return ctypes.CFUNCTYPE(None, *kinds)(library().addresses[f"kiln_cpu_san_{name}"])
+
+
+def begin(
+    memory: Sequence[tuple[int, int]],
+    multicast: tuple[int, int],
+    place: Callable[[], Place],
+    place_of: Callable[[int], str],
+) -> None:
+    """Tell of devices with symmetric memory from one address up to another, and of multicast addresses."""
+
+    @functools.cache
+    def tell() -> None:
+        world = _world()
+        world.devices = len(memory)
+        world.low[: len(memory)] = [low for low, _ in memory]
+        world.high[: len(memory)] = [high for _, high in memory]
+        world.multicast_low, world.multicast_high = multicast
+        for lane in range(len(memory)):
+            world.lanes[lane].in_use = 1
+        world.freed = ctypes.addressof(_calls.freed)
+
+    _calls.tell = tell
+    _calls.place = place
+    _calls.place_of = place_of
+
+
+def load() -> None:
+    """Load the detector, and tell it of the devices."""
+    _calls.tell()
+
+
+class Turn:
+    """The turn of a call, in which the detector's state is its own."""
+
+    def __init__(self, facts: ReportFacts, place: Place | None = None) -> None:
+        self.place = place or _calls.place()
+        self._facts = facts
+        self._memory = ctypes.create_string_buffer(PREFIX)
+        with lock:
+            _calls.tell()
+            self._number = len(_calls.facts)
+            _calls.facts.append((facts, self.place.device))
+        self.records: list[native.Finding] = []
+        self.findings: list[finding.Finding] = []
+
+    def __enter__(self) -> Turn:
+        enter = _function("enter", ctypes.c_uint64, *[ctypes.c_uint32] * 3)
+        enter(ctypes.addressof(self._memory), self._number, self.place.device, self.place.lane)
+        state().seed = ctypes.addressof(seed_variable())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        detector = state()
+        detector.active = 0
+        every = [detector.findings[i] for i in range(detector.findings_count)]
+        self.records = [type(each).from_buffer_copy(each) for each in every if each.call == self._number]
+        kept = [type(each).from_buffer_copy(each) for each in every if each.call != self._number]
+        for number, each in enumerate(kept):
+            detector.findings[number] = each
+        detector.findings_count = len(kept)
+        _function("leave")()
+        self.findings = [self._in_words(record) for record in self.records]
+
+    def _in_words(self, record: native.Finding) -> finding.Finding:
+        other, device = _calls.facts[record.other_call]
+        return finding.in_words(record, self._facts, Sides(self.place.device, other, device, _calls.place_of))
+
+
+def watch(
+    call: Callable[[int], None], address: int, facts: ReportFacts
+) -> tuple[Exception | None, list[finding.Finding]]:
+    """Make a call; return how it failed, and what was found in it."""
+    launch_settings.follow()
+    failure: Exception | None = None
+    with Turn(facts) as turn:
+        try:
+            call(address)
+        except Exception as caught:
+            failure = caught
+    sanitizing.tried(1, facts.once)
+    return failure, finding.once_each(turn.findings, turn.records)
+
+
+# --- the host --------------------------------------------------------------------------------------------------------
+
+
+def _of_host(what: str, span: Span | None) -> ReportFacts:
+    kinds = sanitizing.kinds() or (*sanitizing.DEFAULT_KINDS, sanitizing.DEVICES)
+    facts = ReportFacts(kinds)
+    facts.sites = [SanitizedSite(what, span, (), "")]
+    facts.kernels = [KernelInfo("", [])]
+    return facts
+
+
+def _rules(facts: ReportFacts) -> int:
+    return sum(1 << native.RULE[rule] for rule, kind in native.KIND_OF_RULE.items() if kind in facts.kinds)
+
+
+def host_access(address: int, size: int, write: bool, span: Span | None = None) -> None:
+    """Check an access of this thread of the host to symmetric memory."""
+    facts = _of_host("write" if write else "read", span)
+    with Turn(facts) as turn:
+        _function("host_access", *[ctypes.c_uint64] * 3, ctypes.c_uint32)(_rules(facts), address, size, int(write))
+    finding.say(None, turn.findings, facts)
+
+
+def host_frees(low: int, high: int, place: Place) -> None:
+    """Memory is given back, by a thread of the host. What is found is shown and counted, but raises nothing."""
+    facts = _of_host("free", None)
+    with Turn(facts, place) as turn:
+        _function("host_frees", *[ctypes.c_uint64] * 3)(_rules(facts), low, high)
+    for each in turn.findings:
+        each.warn()
+    sanitizing.collected.extend(turn.findings)
+    request = sanitizing.request()
+    (sanitizing.unasked.errors if request is None else request.findings).extend(turn.findings)
+
+
+def host_takes(low: int, high: int, place: Place) -> None:
+    """Memory that was given back is used again."""
+    facts = _of_host("write", None)
+    with Turn(facts, place) as turn:
+        _function("host_takes", *[ctypes.c_uint64] * 3)(_rules(facts), low, high)
+    finding.say(None, turn.findings, facts)
+
+
+def host_meet(lanes: Sequence[int]) -> None:
+    """Threads of the host have waited for each other: each knows what all knew."""
+    if len(lanes) > 1:
+        numbers = (ctypes.c_uint32 * len(lanes))(*lanes)
+        _function("host_meet", ctypes.c_uint64, ctypes.c_uint32)(ctypes.addressof(numbers), len(lanes))
+
+
+def host_follow(lane: int, other: int) -> None:
+    """A thread of the host has waited for another one."""
+    _function("host_follow", ctypes.c_uint32, ctypes.c_uint32)(lane, other)
+
+
+def host_retire(lane: int) -> None:
+    """A thread of the host has ended."""
+    _function("host_retire", ctypes.c_uint32)(lane)
