@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Sequence
 
 
+def _is_of_objects(annotation: object) -> bool:
+    """Return whether an annotation is a class of the language's objects, such as that of tensors."""
+    return isinstance(annotation, type) and annotation not in _PYTHONS and not is_numeric_type(annotation)
+
+
 def _stands_for_none(value: object, annotation: object) -> bool:
     """Return whether a number is passed for an object that is left out: CuTe DSL takes it in a trace, as it does None."""
-    is_of_objects = isinstance(annotation, type) and not is_numeric_type(annotation) and annotation not in _PYTHONS
-    return is_of_objects and isinstance(value, (int, float, Numeric))
+    return _is_of_objects(annotation) and isinstance(value, (int, float, Numeric))
 
 
 _PYTHONS = (bool, int, float, complex, str, bytes, tuple, list, dict, set)
@@ -134,6 +138,9 @@ class Parameters:
             return  # a pointer to what the annotation says, or with which the function makes it: CuTe DSL takes it
         if hasattr(annotation, "value_type") and hasattr(value, "subview"):
             return  # an array where a pointer is said: it is loaded, stored and indexed as one
+        if isinstance(value, (tuple, list)) and value and _is_of_objects(annotation):
+            if not any(rules.breaks(element, annotation) for element in value):
+                return  # several where one is said, such as the stages of a tensor: CuTe DSL takes them
         rules.check(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
             for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, value))):

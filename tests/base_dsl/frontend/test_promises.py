@@ -271,6 +271,25 @@ def test_a_number_stands_for_an_object_that_is_left_out():
         scaled(3, 0, 0)  # type: ignore[arg-type]
 
 
+def test_several_stand_for_one_in_a_trace():
+    """A list of tensors where a tensor is said, as CuTe DSL takes it; a list of anything else is refused."""
+
+    @cute.jit
+    def total(parts: cute.Tensor):
+        return parts[0][1] + parts[1][1]
+
+    @cute.jit
+    def outer(x: cute.Tensor, case: Constexpr):
+        return total([x, x] if case == 0 else (x, 1.5) if case == 1 else ["a", x])  # type: ignore[arg-type]
+
+    assert outer(ARRAY, 0) == 2 * ARRAY[1]
+    for case in (1, 2):
+        with pytest.raises(DSLUserCodeTypeError, match="'parts' of total takes Tensor and got a (tuple|list) of 2"):
+            outer(ARRAY, case)
+    with pytest.raises(DSLUserCodeTypeError, match="'parts' of total takes Tensor and got a list of 2"):
+        total([ARRAY, ARRAY])  # type: ignore[arg-type]
+
+
 def test_a_pointer_stands_for_what_it_points_to():
     @cute.jit
     def loaded(at: Int64):

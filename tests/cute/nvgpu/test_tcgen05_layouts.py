@@ -264,3 +264,23 @@ def test_a_cta_of_a_pair_partitions_its_own_half() -> None:
         kernel().launch(grid=1, block=32)
 
     cute.compile(f, target="cpu")
+
+
+class _AnyBlock(tcgen05.MmaMXF4NVF4Op):
+    """The operation with a scale factor for 32 or for 16 elements, as a program derives it."""
+
+    def __init__(self, sf_dtype: type, block: int, shape: tuple[int, int, int]) -> None:
+        tcgen05.BlockScaledMmaOp.__init__(
+            self, kiln.Float4E2M1FN, kiln.Float4E2M1FN, kiln.Float32, sf_dtype, block, shape, ONE, SMEM, OperandMajorMode.K, OperandMajorMode.K,
+        )  # fmt: skip
+        self._verify()
+
+
+def test_operations_that_programs_derive_are_verified():
+    wide, narrow = _AnyBlock(kiln.Float8E8M0FNU, 32, (128, 64, 64)), _AnyBlock(kiln.Float8E4M3FN, 16, (128, 64, 64))
+    assert (wide.sf_vec_size, narrow.sf_vec_size) == (32, 16) and wide.kind == "mxf4nvf4"
+    with pytest.raises(DSLUserCodeTypeError, match="_AnyBlock"):
+        _AnyBlock(kiln.Float8E4M3FN, 32, (128, 64, 64))
+    wide.shape_mnk = (128, 12, 64)
+    with pytest.raises(DSLUserCodeTypeError, match="_AnyBlock"):
+        wide._verify()

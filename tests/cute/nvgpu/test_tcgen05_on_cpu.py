@@ -29,6 +29,7 @@ def begin(columns: kiln.Constexpr):
     """Allocate shared memory for a barrier, and tensor memory."""
     smem = utils.SmemAllocator()
     storage = smem.allocate(Storage)
+    assert storage.done._size == len(storage.done) == 1  # libraries ask for it
     tmem = utils.TmemAllocator(storage.holder.ptr, barrier_for_retrieve=pipeline.NamedBarrier(1, THREADS))
     if cute.arch.warp_idx() == 0:
         with cute.arch.elect_one():

@@ -345,6 +345,11 @@ class MemRangeField:
     def __len__(self) -> int:
         return self._type.count
 
+    @property
+    def _size(self) -> int:
+        """The number of elements, by the name that programs know."""
+        return self._type.count
+
     def __repr__(self) -> str:
         return f"{self._type!r} at {self._base}"
 

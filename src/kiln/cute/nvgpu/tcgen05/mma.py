@@ -464,19 +464,23 @@ class MmaOp(atoms.MmaOp):
         self.a_src = a_src
         self.a_major_mode = a_major_mode
         self.b_major_mode = b_major_mode
+        self._verify()
+
+    def _verify(self) -> None:
+        """Raise an error if types, shape and places are no instruction. Operations that a program derives call it, too."""
         if rule := mma_shapes.kind_refusal(
             "tcgen05",
             self.kind,
             *self.shape_mnk,
-            _ptx_name(a_dtype),
-            _ptx_name(b_dtype),
-            _ptx_name(acc_dtype),
+            _ptx_name(self.a_dtype),
+            _ptx_name(self.b_dtype),
+            _ptx_name(self.acc_dtype),
             *self._scale_factors(),
-            cta_group=cta_group.value,
-            a_major=a_major_mode.value,
-            b_major=b_major_mode.value,
+            cta_group=self.cta_group.value,
+            a_major=self.a_major_mode.value,
+            b_major=self.b_major_mode.value,
         ):
-            raise type_error(f"{name}: {rule}")
+            raise type_error(f"{type(self).__name__}: {rule}")
 
     def with_collectors(self, a: object = CollectorOp.DISCARD, b: object = CollectorOp.DISCARD) -> MmaOp:
         """Return the operation with what becomes of A and B in the collector buffers; of B on sm_107a only."""
