@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import kiln
+from kiln.hardware import current
 
 # pytest makes longer code of the assertions of a package that has a plugin, here of all Kiln's modules, and takes seconds for that.
 for _finder in sys.meta_path:
@@ -159,13 +160,15 @@ def in_order() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _same_architecture() -> Iterator[None]:
-    """Opening a contract chooses target and architecture for its process: the next test has what this one had."""
-    names = ("CUTE_DSL_ARCH", "KILN_TARGET")
-    before = {name: os.environ.get(name) for name in names}
+def _alone() -> Iterator[None]:
+    """Opening a contract chooses target, architecture and path for its process: the next test has what this one had."""
+    before = {name: os.environ.get(name) for name in ("CUTE_DSL_ARCH", "KILN_TARGET")}
+    path, served = [*sys.path], current.cuda_is_host_memory
     yield
+    sys.path[:] = path
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    assert current.cuda_is_host_memory == served, "CUDA is served to all tests from now on: do this in a `child`"
