@@ -17,10 +17,12 @@ demo: .venv/.installed
 
 # Tests run in stages: `make test STAGE=long`. One that needs more time, another machine or other packages is a line here.
 STAGE  ?= quick
-STAGES := quick long gpu ray versions newest
+STAGES := quick long gpu b200 ray versions newest
 quick  := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=30
 long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all KILN_CPU_OPT=2 $(quick)
 gpu    := $(BIN)/python -m pytest -q tests/gpu
+# All values of the kernels with tcgen05, then their times beside the predictions: build/b200.md.
+b200   := $(BIN)/python benchmarks/b200.py
 ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/core/test_ray.py
 # The bridges with the oldest and the newest torch, jax, numpy and TVM-FFI, each in an environment of its own; a small program with the newest alone.
 versions := $(BIN)/python tools/versions.py

@@ -96,3 +96,41 @@ def test_scales_of_vectors(size: tuple[int, int, int]):
     )
     error = (got.double() - left @ right.T).abs() / (left.abs() @ right.abs().T)
     assert error.max() < 2.0**-16
+
+
+GROUPS = {
+    "pair": C(),
+    "two accumulators": C((512, 256, 64), (2, 1), 4, 1, 2, 4),
+    "one CTA": C((128, 128, 64), (1, 1), 5, 2, 2, pair=False),
+    "few rows": C((128, 64, 64), (1, 1), 8, 2, 2, pair=False, swap_ab=True),
+}
+
+
+@pytest.mark.parametrize("name", [None, *GROUPS])
+def test_groups(name: str | None):
+    """That begin and end anywhere, some without rows; rows behind the last stay as they are."""
+    sizes = [0, 1, 127, 128, 129, 700, 0, 33, 4096]
+    ends = torch.tensor(sizes, device="cuda").cumsum(0).int()
+    rows = int(ends[-1])
+    a, b = matrix(rows + 9, 1024, torch.bfloat16), torch.randn(len(sizes), 1040, 1024, device="cuda").bfloat16().mT
+    out = torch.full((rows + 9, 1040), 7.0, device="cuda", dtype=torch.bfloat16)
+    for _ in range(3):
+        kernels.grouped_gemm(a, b, offsets=ends, out=out, config=GROUPS.get(name or ""))
+        for group, last in enumerate(ends.tolist()):
+            check(out[last - sizes[group] : last], a[last - sizes[group] : last], b[group])
+        assert (out[rows:] == 7).all()
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
+def test_quantised_rows_of_groups(name: str):
+    """The same bits as GEMMs of each group's rows."""
+    sizes = [5, 0, 300, 1024]
+    ends = torch.tensor(sizes, device="cuda").cumsum(0).int()
+    a, of_a = kernels.quantize(matrix(int(ends[-1]), 2048, torch.bfloat16), name, scale_layout="rows")
+    b, of_b = kernels.quantize(torch.randn(4, 1152, 2048, device="cuda").bfloat16(), name, scale_layout="rows")
+    got = kernels.grouped_gemm(a, b.mT, offsets=ends, scale_a=of_a, scale_b=of_b.mT)
+    for group, last in enumerate(ends.tolist()):
+        rows = slice(last - sizes[group], last)
+        if sizes[group]:
+            alone = kernels.gemm(a[rows], b[group].mT, scale_a=of_a[rows], scale_b=of_b[group].mT)
+            torch.testing.assert_close(got[rows], alone, rtol=2.0**-18, atol=1e-3)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import kiln
 from kiln import kernels
 
 torch = pytest.importorskip("torch")
@@ -88,3 +89,29 @@ def test_largest_of_a_softmax(rows, n, k):
         values, columns = kernels.topk_softmax(x, k, renormalize)
         assert torch.equal(columns.long(), order)
         close(values, wanted / wanted.sum(-1, keepdim=True) if renormalize else wanted, 20)
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize(("shape", "dtype"), [((1001, 8192), BF16), ((3, 130, 96), F32), ((64, 65536), BF16)])
+def test_rows_in_blocks(name: str, shape: tuple[int, ...], dtype: Any):
+    """Bit for bit as on the CPU target, with scale factors in rows and in atoms."""
+    x = normal(*shape, dtype=dtype)
+    for layout in ("rows", "atoms"):
+        own = kernels.quantize(x, name, scale_layout=layout)
+        with kiln.target("cpu"):
+            wanted = kernels.quantize(x.cpu(), name, scale_layout=layout)
+        for got, right in zip(own, wanted):
+            assert torch.equal(got.cpu().view(torch.uint8), right.view(torch.uint8))
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
+def test_norms_in_blocks(name: str):
+    """In one pass, nearly the bytes of the result in f32 that is quantised by itself; and as operands of a GEMM."""
+    x, weight = normal(1001, 8192), normal(8192)
+    data, scales = kernels.rms_norm(x, weight, quantize=name)
+    plain = kernels.rms_norm(x, weight, out=torch.empty(x.shape, device="cuda", dtype=F32))
+    same, _ = kernels.quantize(plain, name)
+    assert (data.view(torch.uint8) == same.view(torch.uint8)).double().mean() > 0.98
+    got = kernels.gemm(data, data.mT, scale_a=scales, scale_b=scales, out_dtype=F32)
+    close_to = plain.double() @ plain.double().mT
+    assert (got.double() - close_to).norm() / close_to.norm() < 0.2
