@@ -1,0 +1,1 @@
+from kiln.utils.tiles.online_softmax import *

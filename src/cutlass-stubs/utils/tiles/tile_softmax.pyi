@@ -1,0 +1,1 @@
+from kiln.utils.tiles.tile_softmax import *
