@@ -190,16 +190,15 @@ def call_fill(data: cute.Pointer):
     fill(data).launch(grid=[1, 1, 1], block=[N, 1, 1])
 
 
-def frees(meets):
-    """Rank 1 gives its memory back, and rank 0 writes it."""
+def frees(keeps):
+    """Rank 0 writes memory of rank 1 by its address, when no rank has a handle of it, or one has."""
     memory = Memory()
-    data, raised = memory.data, memory.flag
-    if rank == 0:
-        call_send(data, raised, "nothing")
-    if meets:
-        dist.barrier()
-    del memory, data, raised
+    pointer = make_ptr(cutlass.Float32, memory.data.data_ptr(), cute.AddressSpace.gmem, assumed_align=4)
+    memory = memory if keeps else None
     gc.collect()
+    dist.barrier()
+    if rank == 0:
+        call_fill(pointer)
     dist.barrier()
 
 
@@ -222,8 +221,8 @@ CASES = {
     "two views, atomic": lambda: views(True),
     "two views, plain": lambda: views(False),
     "a store to a multicast address": multicast,
-    "freed after a barrier": lambda: frees(True),
-    "freed at once": lambda: frees(False),
+    "memory that a handle keeps": lambda: frees(True),
+    "memory without a handle": lambda: frees(False),
 }
 for name, case in CASES.items():
     dist.barrier()

@@ -46,8 +46,8 @@ class _Checked:
         """None: the sanitizer is off."""
         self.free: list[int] = []
         self.lock = fork_safe.rlock()
-        self.pending: list[tuple[int, int, int]] = []
-        """Memory that was given back, and its device, until the detector hears of it."""
+        self.pending: list[tuple[int, int, int, bool]] = []
+        """Memory that was given back, its device, and whether that has ended, until the detector hears of it."""
 
 
 _lane = _Lane()
@@ -115,7 +115,7 @@ def gives_back(device: int, low: int, high: int) -> bool:
     The garbage collector may call this anywhere, also where the detector is at work.
     """
     if is_on():
-        _checked.pending.append((device, low, high))
+        _checked.pending.append((device, low, high, False))
     return is_on()
 
 
@@ -123,11 +123,12 @@ def tell_pending() -> None:
     """Tell the detector of memory that was given back."""
     while _checked.heap is not None and _checked.pending:
         try:
-            device, low, high = _checked.pending.pop(0)
+            device, low, high, has_ended = _checked.pending.pop(0)
         except IndexError:  # another thread was faster
             return
-        several.host_frees(low, high, several.Place(device, device))
-        _checked.heap.reuse(device, low, high - low)
+        several.host_frees(low, high, has_ended, several.Place(device, device))
+        if not has_ended:
+            _checked.heap.reuse(device, low, high - low)
 
 
 def takes(device: int, low: int, high: int) -> None:
@@ -139,8 +140,13 @@ def takes(device: int, low: int, high: int) -> None:
 def ends(rank: int) -> None:
     """A rank has ended, and its device's memory with it."""
     if _checked.heap is not None:
-        _checked.pending += [(rank, low, high) for low, high in _checked.heap.allocations(rank)]
+        _checked.pending += [(rank, low, high, True) for low, high in _checked.heap.allocations(rank)]
         tell_pending()
+
+
+def last_write(address: int) -> str:
+    """Return who wrote an address last, as far as the sanitizer has seen it; empty if it has not."""
+    return several.last_write(address) if is_on() else ""
 
 
 def accesses(address: int, size: int, write: bool) -> None:

@@ -33,7 +33,12 @@ class _Owner:
 
     def __init__(self, block: Block) -> None:
         self.block = block
+        _owners[block.address] = self
         weakref.finalize(self, heap().free, block)
+
+
+_owners: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()
+"""The owners of allocations, by address."""
 
 
 def tensor_at(address: int, size: Sequence[int], dtype: torch.dtype, device: int, keep: object = None) -> torch.Tensor:
@@ -65,6 +70,8 @@ class _Rendezvous:
 
     def __init__(self, blocks: Sequence[Block], pads: Sequence[Block], tables: Sequence[Block]) -> None:
         self.blocks = list(blocks)
+        self.owners: list[_Owner | None] = [_owners.get(block.address) for block in blocks]
+        """Memory stays as long as a rank has a handle of it."""
         self.pads = list(pads)
         self.tables = list(tables)
         self.points: dict[int, int | None] = {}

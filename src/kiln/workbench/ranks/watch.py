@@ -7,6 +7,7 @@ import time
 
 from kiln.targets.cpu.runtime import device_group
 
+from . import checked
 from .heap import describe
 from .world import Rank, World
 
@@ -60,4 +61,5 @@ def _place(address: int) -> str:
     value = ctypes.c_uint32.from_address(address).value
     where = describe(address)
     place = f"address {address:#x} ({where})" if where else f"address {address:#x}"
-    return f"{place}, whose 32 bits are {value:#x}"
+    writer = checked.last_write(address)
+    return f"{place}, whose 32 bits are {value:#x}{f', written last by {writer}' if writer else ''}"

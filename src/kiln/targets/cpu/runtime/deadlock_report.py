@@ -205,7 +205,7 @@ def across_devices(site: Site, sites: Sequence[Site], details: bytes) -> Deadloc
     return DeadlockFault(
         f"deadlock of several devices: {causes.pop(threading.get_ident(), '')}{_rest(lines)}",
         hint="a flag that one rank waits for must be raised by another one, in memory that the first one reads; every rank "
-        "launches the kernels that wait for each other",
+        "launches the kernels that wait for each other. With --sanitize this says who wrote the word last",
         span=first.span,
         calls=first.calls,
         notes=_notes(lines),

@@ -252,6 +252,17 @@ def _who(block: Triple, thread: Triple, engine: int = 0, of: Triple | None = Non
     return text if of == block else f"{text} of block {triple(block)}"
 
 
+def writer(facts: ReportFacts, write: native.LastWrite) -> str:
+    """Return who wrote a word last, in words."""
+    kernel = facts.kernels[write.kernel].name
+    if not kernel:
+        return f"the host of rank {write.device}"
+    block, thread, engine = _place(write.sizes, write.group, write.tid)
+    span = facts.sites[write.site].span
+    where = f", {span}" if span is not None else ""
+    return f"{_who(block, thread, engine)} of {kernel} on device {write.device}{where}"
+
+
 def _coordinate(argument: Argument, offset: int, leaves: list[int], beyond: bool = False) -> tuple[int, ...] | None:
     """Return the coordinate of the element at a byte offset in a tensor; with `beyond` it may be past the end."""
     swizzle, layout = swizzled_layout(argument.layout)

@@ -57,8 +57,11 @@ def is_over(access: Ptr[Access], place: u64, size: u32) -> None:
 
 
 @detector.export
-def host_frees(rules: u64, low: u64, high: u64) -> None:
-    """The host gives memory back. Nobody may access it until it is taken again."""
+def host_frees(rules: u64, low: u64, high: u64, ends: u32) -> None:
+    """The host gives memory back. Nobody may access it until it is taken again.
+
+    If its rank `ends`, nobody may access it now: else what was launched before has kept it.
+    """
     st = state.place
     begin_access(rules, st.global_shift if st.global_shift < 2 else u32(2))
     w = world.place
@@ -70,8 +73,9 @@ def host_frees(rules: u64, low: u64, high: u64) -> None:
                 place = (page << PAGE_SHIFT) + (i << shift)
                 if place >= low and place < high:
                     cell = cells[i]
-                    for access in (cell.write, cell.atomic, cell.read, cell.other):
-                        is_over(access, place, u32(1) << shift)
+                    if ends != 0:
+                        for access in (cell.write, cell.atomic, cell.read, cell.other):
+                            is_over(access, place, u32(1) << shift)
                     clear(cell)
     if w.freed_count < MOST_FREED:
         freed = w.freed[w.freed_count]

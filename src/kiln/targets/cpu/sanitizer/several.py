@@ -136,6 +136,18 @@ def watch(
     return failure, finding.once_each(turn.findings, turn.records)
 
 
+def last_write(address: int) -> str:
+    """Return who wrote an address last, as far as the sanitizer has seen; empty if it is off, or nobody has."""
+    if not _calls.facts:
+        return ""
+    out = native.LastWrite()
+    _function("last_write", *[ctypes.c_uint64] * 2)(address, ctypes.addressof(out))
+    if not out.is_there:
+        return ""
+    facts = _calls.facts[out.call][0]
+    return finding.writer(facts, out)
+
+
 # --- the host --------------------------------------------------------------------------------------------------------
 
 
@@ -159,11 +171,11 @@ def host_access(address: int, size: int, write: bool, span: Span | None = None) 
     finding.say(None, turn.findings, facts)
 
 
-def host_frees(low: int, high: int, place: Place) -> None:
-    """Memory is given back, by a thread of the host. What is found is shown and counted, but raises nothing."""
+def host_frees(low: int, high: int, ends: bool, place: Place) -> None:
+    """Memory is given back, by a thread of the host that may end. What is found is shown and counted, but raises nothing."""
     facts = _of_host("free", None)
     with Turn(facts, place) as turn:
-        _function("host_frees", *[ctypes.c_uint64] * 3)(_rules(facts), low, high)
+        _function("host_frees", *[ctypes.c_uint64] * 3, ctypes.c_uint32)(_rules(facts), low, high, int(ends))
     for each in turn.findings:
         each.warn()
     sanitizing.collected.extend(turn.findings)

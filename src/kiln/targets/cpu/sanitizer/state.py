@@ -584,6 +584,21 @@ class Lane:
 
 
 @struct
+class LastWrite:
+    """Who wrote an address last."""
+
+    is_there: u32
+    call: u32
+    kernel: u32
+    device: u32
+    site: u32
+    group: u32
+    tid: u32
+    unused: u32
+    sizes: Sizes
+
+
+@struct
 class World:
     """What launches of several devices share besides the memory of `State` (`devices.py`)."""
 

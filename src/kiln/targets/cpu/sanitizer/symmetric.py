@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from ....native import native, u32, u64
-from .devices import is_multicast
+from ....native import Ptr, native, u32, u64
+from .devices import give_turn, is_multicast, take_turn
+from .memory import copy
+from .pages import page_there
 from .reporting import report, report_alone
-from .state import GROUPS_SHIFT, RULE, state, world
+from .state import GROUPS_SHIFT, PAGE_SHIFT, RULE, WHO, LastWrite, detector, state, world
 
 
 @native
@@ -25,3 +27,24 @@ def is_there(address: u64, size: u32, site: u32) -> bool:
             group = freed.launch << GROUPS_SHIFT if freed.launch != 0 else st.group
             report(RULE["freed"], site, site if freed.launch == 0 else u32(0), group, 0, address, size)
     return True
+
+
+@detector.export
+def last_write(place: u64, out: Ptr[LastWrite]) -> None:
+    """Say who wrote an address last; `is_there` stays 0 if nobody did."""
+    take_turn()
+    st = state.place
+    cells = page_there((place >> PAGE_SHIFT) + 1)
+    if cells != None:
+        write = cells[(place & ((1 << PAGE_SHIFT) - 1)) >> st.global_shift].write
+        if write.clock != 0:
+            record = world.place.records[write.group >> GROUPS_SHIFT]
+            out.is_there = 1
+            out.call = record.call
+            out.kernel = record.kernel
+            out.device = record.device
+            out.site = write.site
+            out.group = write.group & ((1 << GROUPS_SHIFT) - 1)
+            out.tid = write.who & WHO
+            copy(out.sizes, record.sizes)
+    give_turn()
