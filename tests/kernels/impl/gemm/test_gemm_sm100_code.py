@@ -39,6 +39,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "f16, two accumulators, everything": (F16, dataclasses.replace(TWO, dynamic=True), {"c": F16, "bias": F32, "activation": "silu"}),
     "mxfp8, pair": (E4M3, dataclasses.replace(FP8, acc_stages=1, ab_stages=4), {"scales": ml_dtypes.float8_e8m0fnu}),
     "mxfp8, one CTA": (E4M3, dataclasses.replace(ONE, tile_shape_mnk=(128, 128, 128), dynamic=True), {"scales": ml_dtypes.float8_e8m0fnu}),
+    "mxfp8, split-K": (E4M3, dataclasses.replace(FP8, acc_stages=1, ab_stages=4, split_k=3), {"scales": ml_dtypes.float8_e8m0fnu}),
     "nvfp4, pair": (np.uint8, dataclasses.replace(FP8, tile_shape_mnk=(256, 256, 256), acc_stages=1, ab_stages=4), {"scales": ml_dtypes.float8_e4m3fn}),
     "f16, groups": (F16, PAIR, {"groups": 8}),
     "f16, groups, everything": (F16, TWO, {"groups": 8, "activation": "gelu"}),

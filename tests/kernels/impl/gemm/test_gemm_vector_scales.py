@@ -98,6 +98,28 @@ def test_batches_and_the_epilogue():
         np.testing.assert_allclose(squares[number], (wanted**2).sum(1), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("config", "parts"), [(CONFIGS[0], 2), (CONFIGS[1], 3), (CONFIGS[3], 3)])
+def test_split_k(config, parts):
+    """Slices of K that are not equal; the second kernel runs the epilogue."""
+    m, n, k = 150, 136, 416
+    a, b, of_a, of_b = operand(RNG, m, k, E4M3), operand(RNG, k, n, E4M3, "T"), scales(m, k), scales(n, k)
+    bias = operand(RNG, 1, n, F32)[0]
+    with kiln.sanitize("all") as found:
+        got = kernels.gemm(
+            a, b, scale_a=of_a, scale_b=of_b.T, bias=bias, config=dataclasses.replace(config, split_k=parts)
+        )
+    assert not found
+    left, right = scaled(a, of_a), scaled(b.T, of_b).T
+    near(got, left, right, left @ right + bias)
+
+
+def test_few_tiles_of_a_long_k_are_split():
+    """By default: 148 SMs would wait for four tiles."""
+    a, b = np.zeros((256, 32768), E4M3), np.zeros((256, 32768), E4M3).T
+    said = kernels.explain(kernels.gemm, a, b, scale_a=scales(256, 32768), scale_b=scales(256, 32768).T)
+    assert said.config.split_k > 4
+
+
 def test_special_scales():
     """The least scale, a large one, and the one that is no number, which only its vector has."""
     m, n, k = 32, 128, 128

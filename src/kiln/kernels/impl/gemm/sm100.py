@@ -312,6 +312,10 @@ class Sm100GemmKernel:
                     own_scales = self.scale_loads(cluster, mma, self.scales_of_group(scales, tile), sS)
             of_tile = [load.of_tile(rows + i, batches[0]) for i, load in enumerate(own_a)]
             of_tile += [load.of_tile(tile.n, batches[1]) for load in own_b]
+            if const_expr(
+                config.split_k > 1
+            ):  # partials are a batch of results, and scale factors are those of one GEMM
+                batches = (Int32(0), Int32(0))
             of_tile += [load.of_tile(*at) for load, at in zip(own_scales, zip((rows, tile.n), batches))]
             first, count = self.k_range(k_tiles, work, tiles)
             for step in range(first, first + count):

@@ -162,6 +162,8 @@ class Sm100BlockScaledGemmKernel(Sm100GemmKernel):
             shape = x.shape
             if i == 0 and self.scheduler.ragged:  # groups begin with atoms, so that there are more rows
                 shape = (scale.shape[1] * SCALE_ATOM[0], *x.shape[1:])
+            if config.split_k > 1:
+                shape = (*shape[:2], 1)
             atoms = blockscaled_layout.tile_atom_to_shape_SF(shape, self.vector)
             tensor = cute.make_tensor(cute.recast_ptr(scale.iterator, dtype=self.scale_dtype), atoms)
             ctas = cute.tiled_divide(cute.make_layout(cluster), (own.thr_id.shape,)).shape

@@ -99,6 +99,8 @@ def _scaled_configs(problem: GemmProblem, device: Device, vector: int) -> Iterat
                     config = _with_stages(problem, config, device, problem.out_bits, vector)
                 if config is not None:
                     yield config
+                    if not dynamic:
+                        yield from _split_k_configs(problem, config, device, vector)
 
 
 def _tile_n(problem: GemmProblem, family: Family) -> list[int]:
@@ -150,7 +152,9 @@ def _with_stages(
     return None
 
 
-def _split_k_configs(problem: GemmProblem, config: Sm100GemmConfig, device: Device) -> Iterator[Sm100GemmConfig]:
+def _split_k_configs(
+    problem: GemmProblem, config: Sm100GemmConfig, device: Device, vector: int = 0
+) -> Iterator[Sm100GemmConfig]:
     """Yield a config with K split for a second kernel, among all SMs or half of them."""
     batches, _, n = problem.shape
     if batches > 1 or n % 4 or problem.reduces_rows or problem.acc_dtype is not Float32:
@@ -163,7 +167,7 @@ def _split_k_configs(problem: GemmProblem, config: Sm100GemmConfig, device: Devi
     counts.discard(1)
     for count in sorted(counts):
         split = dataclasses.replace(config, split_k=count)
-        if (split := _with_stages(problem, split, device, (32,))) is not None:  # partials are f32
+        if (split := _with_stages(problem, split, device, (32,), vector)) is not None:  # partials are f32
             yield split
 
 

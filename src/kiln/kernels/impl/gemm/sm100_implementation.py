@@ -74,8 +74,8 @@ class Sm100Gemm(TmaGemm):
         k_tiles = -(-problem.k // config.tile_shape_mnk[2])
         text = f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least"
         yield Rule(config.split_k <= k_tiles, text)
-        summed = batches == 1 and problem.acc_dtype is Float32 and n % 4 == 0 and not self.scaled
-        text = f"split_k is for one GEMM of floats without scales of vectors, and N of {n} must be a multiple of 4"
+        summed = batches == 1 and problem.acc_dtype is Float32 and n % 4 == 0
+        text = f"split_k is for one GEMM of floats, and N of {n} must be a multiple of 4"
         yield Rule(config.split_k == 1 or summed, text)
 
     def launch(self, problem: GemmProblem, config: Sm100GemmConfig, args: GemmArguments) -> None:

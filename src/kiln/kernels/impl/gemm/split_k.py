@@ -54,7 +54,16 @@ def _run_batch(
 ) -> None:
     partials = arrays.empty(args.a, (a.shape[0], *problem.shape[1:]), arrays.dtype_named(args.a, "float32"))
     layout = arrays.layout_of
-    run(GemmProblem(layout(a), layout(b), layout(partials), precision=problem.precision), GemmArguments(a, b, partials))
+    parts = GemmProblem(
+        layout(a),
+        layout(b),
+        layout(partials),
+        precision=problem.precision,
+        vector_scales=problem.vector_scales,
+        scale_vector=problem.scale_vector,
+        fp4=problem.fp4,
+    )
+    run(parts, GemmArguments(a, b, partials, vector_scales=args.vector_scales))
     reduce_partials(problem, partials, args)
 
 
