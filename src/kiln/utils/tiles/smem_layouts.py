@@ -13,7 +13,8 @@ _BANKS = 128
 def swizzled(
     dtype: type[cute.Numeric], shape: tuple[int, ...], contiguous: int, paired: bool = False
 ) -> cute.ComposedLayout:
-    """A tile (rows, columns, ...) whose mode `contiguous` (0 or 1) lies in rows of at most 128 bytes, swizzled.
+    """A tile of `shape` (rows, columns, ...) and `dtype` whose mode `contiguous` (0 or 1) lies in rows of at most 128
+    bytes, swizzled.
 
     Pieces of 16 bytes are permuted within each row, differently in each of eight rows in succession: eight pieces at
     the same place of eight rows lie in different banks. Rows are a multiple of 16 bytes. `paired`: of sixteen rows the
