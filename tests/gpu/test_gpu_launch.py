@@ -216,7 +216,7 @@ def test_the_table_of_limits_is_what_the_driver_says():
         assert attribute(f"max_grid_{axis}", 0) == grid
         assert attribute(f"max_block_{axis}", 0) == block
     assert attribute("max_threads_per_block", 0) == of.threads_per_block
-    assert attribute("smem_optin", 0) == of.smem_per_block
+    assert attribute("smem_optin", 0) == of.smem_optin
     assert attribute("registers_per_block", 0) == of.registers
     assert bool(attribute("cluster_launch", 0)) == (of.cluster > 1)
 

@@ -79,7 +79,7 @@ def test_every_architecture_has_limits_and_a_device():
     for arch in Arch:
         row, device = arch.generation, device_of(arch.name)
         assert (row.major, row.minor) == arch.capability == device.capability
-        assert 0 < row.smem_per_block == device.smem < row.smem
+        assert 0 < row.smem_optin <= row.smem_per_block == device.smem < max(row.smem, row.oversized_smem)
         assert row.threads % row.warp == 0
         assert device.sm_count > 0
     assert Arch[DEFAULT].generation in GENERATIONS

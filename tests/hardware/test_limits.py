@@ -17,7 +17,7 @@ UNKNOWN = (None, None, None)
     ("arch", "kib", "cluster"),
     [
         ("sm_80", 163, 1), ("sm_86", 99, 1), ("sm_87", 163, 1), ("sm_89", 99, 1), ("sm_90a", 227, 16), ("sm_100a", 227, 16),
-        ("sm_103a", 227, 16), ("sm_120a", 99, 8), ("sm_121a", 99, 8),
+        ("sm_103a", 227, 16), ("sm_107a", 327, 16), ("sm_120a", 99, 8), ("sm_121a", 99, 8),
     ],
 )  # fmt: skip
 def test_what_a_block_and_a_cluster_have(arch, kib, cluster):

@@ -15,7 +15,8 @@ from kiln.hardware.occupancy import occupancy
 def test_c13_no_resource_is_given_twice_and_one_more_block_would_not_fit(of):
     for threads in (32, 96, 128, 192, 256, 384, 512, 1024):
         for registers in (16, 32, 40, 64, 72, 96, 128, 168, 255):
-            for shared in (0, 1 << 10, 20_000, 48 << 10, of.smem_per_block):
+            for shared in (0, 1 << 10, 20_000, 48 << 10, of.smem_optin, of.smem_per_block):
+                whole = of.smem if shared <= of.smem_optin else of.oversized_smem
                 got = occupancy(of, threads, registers, shared, 1)
                 warps = -(-threads // 32)
                 per_warp = -(-registers * 32 // 256) * 256
@@ -23,13 +24,13 @@ def test_c13_no_resource_is_given_twice_and_one_more_block_would_not_fit(of):
                 assert used <= of.threads // 32 and got.blocks <= of.blocks and got.warps == used
                 assert used * per_warp <= of.registers
                 taken = -(-(shared + 1024) // 128) * 128
-                assert got.blocks * taken <= got.carve_out <= of.smem
+                assert got.blocks * taken <= got.carve_out <= whole
                 more = got.blocks + 1
                 # A warp's registers are in one of four parts.
                 parts = 4 * (of.registers // 4 // per_warp)
                 too_much = {
                     "registers": more * warps > parts or per_warp * (-(-warps // 4) * 4) > of.registers,
-                    "shared memory": more * taken > of.smem,
+                    "shared memory": more * taken > whole,
                     "warps": more * warps > of.threads // 32,
                     "blocks": more > of.blocks,
                 }

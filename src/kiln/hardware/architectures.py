@@ -35,6 +35,8 @@ class Generation(NamedTuple):
     """The most blocks of a cluster; more than `limits.PORTABLE_CLUSTER` needs a non-portable launch."""
     tmem_columns: int = 0
     """Columns of tensor memory of an SM, each `limits.TMEM_LANES` words of 32 bits; 0 if it has none."""
+    oversized_smem: int = 0
+    """Shared memory of an SM for launches that allow it to take most of the L1 cache; 0 where none can."""
 
     kept_smem = limits.KEPT_SMEM
     """Shared memory of each block that the hardware keeps for itself."""
@@ -51,6 +53,11 @@ class Generation(NamedTuple):
     @property
     def smem_per_block(self) -> int:
         """Shared memory one block can have."""
+        return max(self.smem, self.oversized_smem) - self.kept_smem
+
+    @property
+    def smem_optin(self) -> int:
+        """Shared memory one block can have without oversized shared memory."""
         return self.smem - self.kept_smem
 
     @property
@@ -72,7 +79,7 @@ GENERATIONS = (
     Generation(9, 0, "a", 80, 228 * _KIB, cluster=16),
     Generation(10, 0, "af", 86, 228 * _KIB, cluster=16, tmem_columns=512),
     Generation(10, 3, "af", 88, 228 * _KIB, cluster=16, tmem_columns=512),
-    Generation(10, 7, "af", 94, 228 * _KIB, cluster=16, tmem_columns=512),
+    Generation(10, 7, "af", 94, 228 * _KIB, cluster=16, tmem_columns=512, oversized_smem=328 * _KIB),
     Generation(11, 0, "af", 90, 228 * _KIB, 1536, 24, cluster=8, tmem_columns=512),
     Generation(12, 0, "af", 87, 100 * _KIB, 1536, 24, cluster=8),
     Generation(12, 1, "af", 88, 100 * _KIB, 1536, 24, cluster=8),

@@ -22,7 +22,7 @@ _SMEM_UNIT = 128
 _BARRIERS_PER_BLOCK = 2
 """Named barriers per block that an SM has for all its blocks."""
 _KIB = 1 << 10
-CARVE_OUTS = tuple(kib * _KIB for kib in (0, 8, 16, 32, 64, 100, 132, 164, 196, 228))
+CARVE_OUTS = tuple(kib * _KIB for kib in (0, 8, 16, 32, 64, 100, 132, 164, 196, 228, 328))
 """How much of an SM's memory can be shared memory; the rest is its L1 cache. Each has those up to its most."""
 
 
@@ -75,9 +75,10 @@ def occupancy(
     warps = -(-threads // of.warp)
     most_warps = of.threads // of.warp
     taken = _up(shared + of.kept_smem, _SMEM_UNIT)
+    whole = of.smem if shared <= of.smem_optin else of.oversized_smem
     limits = {
         "registers": _by_registers(of, warps, registers),
-        "shared memory": of.smem // taken if shared <= of.smem_per_block else 0,
+        "shared memory": whole // taken if shared <= of.smem_per_block else 0,
         "warps": most_warps // warps if threads <= of.threads_per_block else 0,
         "blocks": of.blocks,
         "barriers": _BARRIERS_PER_BLOCK * of.blocks // max(barriers, 1) if barriers <= BARRIERS else 0,
@@ -86,7 +87,7 @@ def occupancy(
         limits["tensor memory"] = of.tmem_columns // columns
     blocks = min(limits.values())
     # What the hardware keeps of each block is there even if the kernel asks for none.
-    room = next(step for step in CARVE_OUTS if step >= min(blocks * taken, of.smem))
+    room = next(step for step in CARVE_OUTS if step >= min(blocks * taken, whole))
     return Occupancy(blocks, limits, blocks * warps, most_warps, room)
 
 

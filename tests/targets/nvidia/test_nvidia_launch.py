@@ -19,7 +19,7 @@ from kiln import Boolean, Float32, Int32, Int64
 from kiln.base_dsl.bindings import ir
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeTypeError
 from kiln.cute.nvgpu import cuda_dialect
-from kiln.hardware import driver
+from kiln.hardware import driver, toolchain
 from kiln.hardware.architectures import Arch
 from kiln.targets.nvidia import codegen
 
@@ -169,6 +169,17 @@ def test_gpus_that_choose_get_both_sizes_of_clusters(fake_driver):
     compiled(0, 0)
     assert fake_driver.launches[5].attributes == {11: (4, 2, 1), 4: (2, 1, 1)}
     assert ".reqnctapercluster" not in compiled.__ptx__
+
+
+@pytest.mark.skipif(toolchain.newest_ptx_of(codegen.ptxas_version() or "0") < 94, reason="sm_107 needs CUDA 13.4")
+def test_oversized_shared_memory_is_allowed_by_the_launch(fake_driver):
+    """sm_107 has 327 KiB for a block, of which 227 need no permission."""
+    fake_driver._attributes |= {75: 10, 76: 7}
+    compiled = compile_for(launch, 1, 1.0, 1, True, 1, 0, 0, arch="sm_107a")
+    for kib in (227, 228, 327):
+        compiled(8, 2.5, 1, True, 1, kib << 10, 0)
+    modes = [(one.smem >> 10, one.attributes[18][0]) for one in fake_driver.launches]
+    assert modes == [(227, 0), (228, 3), (327, 3)]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ class DriverLaunch(
 
     The NVIDIA target makes it from a `cuda.launch_ex`, whose operands and options it has. Later passes add what the
     kernel needs of its launches: `needs` (`limits.Needs`, encoded), bytes of shared memory, and `reports` if it prints
-    or asserts.
+    or asserts. More dynamic shared memory than `smem_optin` is oversized, which a launch has to allow.
     """
 
     index: ir.IntegerAttr
@@ -31,6 +31,7 @@ class DriverLaunch(
     least_smem: OptionalAttr[ir.IntegerAttr]
     static_smem: OptionalAttr[ir.IntegerAttr]
     smem_per_sm: OptionalAttr[ir.IntegerAttr]
+    smem_optin: OptionalAttr[ir.IntegerAttr]
     reports: OptionalAttr[ir.UnitAttr]
 
 

@@ -49,7 +49,10 @@ _PROGRAMMATIC_EVENT = 7
 _PREFERRED_CLUSTER = 11
 _LAUNCH_COMPLETION_EVENT = 12
 _CARVEOUT = 14
-_MOST_ATTRIBUTES = 8
+_SMEM_MODE = 18
+_OVERSIZED = 3
+"""The mode of shared memory that allows more of it, which leaves less to the L1 cache; 0 is the kernel's own."""
+_MOST_ATTRIBUTES = 9
 _MONOTONIC = time.CLOCK_MONOTONIC
 
 
@@ -213,6 +216,9 @@ def _launch_attributes(
     share = _carveout(b, op, smem)
     if share is not None:
         add(_CARVEOUT, [share])
+    if op.smem_optin is not None:
+        is_oversized = b.compare("ugt", smem, op.smem_optin)
+        add(_SMEM_MODE, [b.select(is_oversized, b.i32(_OVERSIZED), b.i32(0))])
     if op.cluster_scheduling is not None:
         add(_CLUSTER_SCHEDULING, [b.i32(op.cluster_scheduling)])
     if op.preferred_cluster:

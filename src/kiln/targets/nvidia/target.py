@@ -519,6 +519,8 @@ def _mark_launches(
         if op.min_blocks is not None:
             op.static_smem = kernel.static_smem
             op.smem_per_sm = arch.generation.smem
+        if arch.generation.oversized_smem:
+            op.smem_optin = arch.generation.smem_optin - kernel.static_smem
         if op.preferred_cluster and not features.PREFERRED_CLUSTER.on(arch):
             op.preferred_cluster = None
         if kernel.prints or kernel.asserts:

@@ -31,7 +31,7 @@ class Device:
         self.name: str = f"Kiln host memory as sm_{limits.number}"
         self.multi_processor_count: int = model.sm_count
         self.L2_cache_size: int = model.l2_cache
-        self.shared_memory_per_block_optin: int = limits.smem_per_block
+        self.shared_memory_per_block_optin: int = limits.smem_optin
         self.shared_memory_per_multiprocessor: int = limits.smem
         self.max_threads_per_multi_processor: int = limits.threads
         self.max_blocks_per_multi_processor: int = limits.blocks
