@@ -628,12 +628,23 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
     return Pointer(address, dtype, memspace, alignment)
 
 
+def _is_computed(pointer: ir.Value) -> bool:
+    """Return whether a pointer was made from an integer."""
+    while cute.IntToPtr.making(pointer) is None:
+        moved = cute.PtrAdd.making(pointer) or cute.CastPtr.making(pointer)
+        if moved is None:
+            return False
+        pointer = moved.pointer
+    return True
+
+
 def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 0) -> ir.Value:
     """Return a pointer, and tell the sanitizer through which swizzle its accesses see shared memory.
 
-    It is a swizzle of addresses or, with `layout_bits`, that of a layout of elements of so many bits, or none.
+    It is a swizzle of addresses or, with `layout_bits`, that of a layout of elements of so many bits, or none. A program
+    that computes addresses as integers may have swizzled them itself: then nothing is known.
     """
-    if not (watched() and cute.info(pointer.type).space == "smem"):
+    if not (watched() and cute.info(pointer.type).space == "smem") or (swizzle is None and _is_computed(pointer)):
         return pointer
     name = "" if swizzle is None else str(swizzle)
     if swizzle is not None and layout_bits:

@@ -204,3 +204,32 @@ def run_filled(x: cute.Tensor, y: cute.Tensor, by: Constexpr, columns: Constexpr
 @pytest.mark.parametrize("columns", [0, 43, COLUMNS])
 def test_a_tile_may_be_filled_with_one_value_through_any_view(by: str, columns: int) -> None:
     assert run(run_filled, by, columns) == ([], columns == COLUMNS)
+
+
+@cute.kernel
+def by_address(x: cute.Tensor, y: cute.Tensor, right: Constexpr):
+    """Swizzles addresses as integers where it writes, and reads through the layout."""
+    t, _, _ = cute.arch.thread_idx()
+    memory = cute.arch.alloc_smem(Float16, ROWS * COLUMNS, alignment=1024)
+    outer = cute.make_layout((ROWS, COLUMNS), stride=(COLUMNS, 1))
+    seen = cute.make_tensor(cute.recast_ptr(memory, cute.make_swizzle(3, 4, 3)), outer)
+    for i in range(COLUMNS):
+        address = (memory + t * COLUMNS + i).toint()
+        moved = address ^ ((address & 0x380) >> 3) if kiln.const_expr(right) else address
+        place = cute.make_ptr(Float16, moved, cute.AddressSpace.smem, assumed_align=2)
+        cute.make_tensor(place, cute.make_layout(1))[0] = x[t, i]
+    cute.arch.sync_threads()
+    for i in range(ROWS):
+        y[i, t] = seen[i, t]
+
+
+@cute.jit
+def run_by_address(x: cute.Tensor, y: cute.Tensor, right: Constexpr):
+    by_address(x, y, right).launch(grid=1, block=ROWS)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_addresses_that_a_program_swizzles_itself(right):
+    """Nothing is known of their swizzle: no finding, whether the values are right or not."""
+    findings, same = run(run_by_address, right)
+    assert same == right and not findings
