@@ -58,6 +58,17 @@ def receive(data: cute.Tensor, flag: cute.Tensor, out: cute.Tensor, how: cutlass
 
 
 @cute.kernel
+def packet(flag: cute.Tensor):
+    if cute.arch.thread_idx()[0] == 0:
+        cute.arch.store(flag.iterator, cutlass.Int32(1), sem="relaxed", scope="sys")
+
+
+@cute.jit
+def call_packet(flag: cute.Tensor):
+    packet(flag).launch(grid=[1, 1, 1], block=[N, 1, 1])
+
+
+@cute.kernel
 def raise_all(flag: cute.Pointer):
     thread, _, _ = cute.arch.thread_idx()
     if thread == 0:
@@ -170,6 +181,17 @@ def views(atomically):
     dist.barrier()
 
 
+def packets(reads):
+    """Rank 0 stores a value that is its own flag, twice; rank 1 reads both, or none."""
+    memory = Memory()
+    for _ in range(2):
+        if rank == 0:
+            call_packet(memory.flag)
+        elif reads:
+            call_receive(memory.data, memory.flag, out, "relaxed sys")
+        dist.barrier()
+
+
 def multicast():
     """Rank 0 writes plainly to a multicast address."""
     memory = Memory()
@@ -220,6 +242,8 @@ CASES = {
     "an old flag": lambda: old_flag(False),
     "two views, atomic": lambda: views(True),
     "two views, plain": lambda: views(False),
+    "packets that are read": lambda: packets(True),
+    "packets that nobody reads": lambda: packets(False),
     "a store to a multicast address": multicast,
     "memory that a handle keeps": lambda: frees(True),
     "memory without a handle": lambda: frees(False),

@@ -18,6 +18,7 @@ RIGHT = {
     "the host after a barrier",
     "a flag that is reset",
     "two views, atomic",
+    "packets that are read",
     "memory that a handle keeps",
 }
 WRONG = {
@@ -31,6 +32,7 @@ WRONG = {
     "the host reads at once": "read-write or write-read",
     "an old flag": "read-write",
     "two views, plain": "atomic",
+    "packets that nobody reads": "overwritten",
     "a store to a multicast address": "multicast",
     "memory without a handle": "freed",
 }

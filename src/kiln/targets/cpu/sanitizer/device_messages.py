@@ -80,4 +80,18 @@ def _freed(case: Case) -> Words:
     return Words(text, f"keep it until all ranks are done: {_OF_HOST}", note)
 
 
-_RULES: dict[str, Callable[[Case], Words]] = {"device-scope": _scope, "multicast": _multicast, "freed": _freed}
+def _overwritten(case: Case) -> Words:
+    return Words(
+        f"{case.me} {case.action}, which {case.other} stored, and nobody has read that value",
+        "where a value is its own flag, a buffer may be used again when its peer has read it: take several buffers in "
+        "turn, and clear one that all have read",
+        f"stored here by {case.other}",
+    )
+
+
+_RULES: dict[str, Callable[[Case], Words]] = {
+    "device-scope": _scope,
+    "multicast": _multicast,
+    "freed": _freed,
+    "overwritten": _overwritten,
+}

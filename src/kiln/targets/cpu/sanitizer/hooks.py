@@ -147,7 +147,7 @@ class Hooks:
         what = "atomic update" if how == 2 else "atomic write" if stores else "atomic read"
         number = SCOPES.index(scope)
         address = self.before_access(
-            b, address, bytes_, write=stores, alignment=bytes_, atomic=True, scope=number, what=what
+            b, address, bytes_, write=stores, alignment=bytes_, atomic=True, scope=number, what=what, written=loads
         )
         if how == 2:
             self._call(b, "atomic", address, bytes_, orders, number)

@@ -54,7 +54,7 @@ from .state import (
     state,
 )
 from .store_buffer import settle_at
-from .symmetric import is_there
+from .symmetric import is_there, replaces_unread
 
 
 @native
@@ -203,6 +203,8 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
             check_scopes(cell.atomic.who, cell.atomic.group, scope, site, cell.atomic.site, address, size)
     if writes:
         check_readers(cell, me, engine, site, shared, address, size, atomic, scope)
+        if st.several != 0 and flags & NO_INIT != 0 and other_atomic and cell.read.clock == 0:
+            replaces_unread(cell.write, site, address, size)
         if (
             atomic
             and other_atomic

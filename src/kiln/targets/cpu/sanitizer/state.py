@@ -63,7 +63,7 @@ ENGINE_SHIFT = 5
 NO_INIT = 1 << 9
 ALIGNMENT_SHIFT = 10
 """Fields of the flags: three bits for the space, four for the engine, one if reads of unset memory are fine, six for
-log2 of the alignment."""
+log2 of the alignment. Of an atomic write, NO_INIT says that it does not read what it replaces."""
 OF_MAP = 1 << 16
 """Flag: a TMA copy reads its tensor map."""
 SCOPE_SHIFT = 17
@@ -153,6 +153,7 @@ _RULES_OF_KIND = {
         "outside",
         "multicast",
         "freed",
+        "overwritten",
         "tmem-format",
         "tmem-scales",
     ),
@@ -184,7 +185,7 @@ RULES: tuple[str, ...] = tuple(KIND_OF_RULE)
 """All rules; `Finding.rule` is an index."""
 RULE: dict[str, int] = {name: number for number, name in enumerate(RULES)}
 assert len(RULES) <= 64  # bits of a word
-WARNINGS = ("store-unseen", "unfenced-read", "tmem-unwaited-load", "outside", "device-scope")
+WARNINGS = ("store-unseen", "unfenced-read", "tmem-unwaited-load", "outside", "device-scope", "overwritten")
 """Rules that are warnings, not findings: public programs break them, and GPUs tolerate it (ptxas adds a missing
 fence; a thread that uses what it loads from tensor memory waits for it; flags of scope gpu reach other GPUs)."""
 WALKS = 1 << 10

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from ....native import Ptr, native, u32, u64
-from .devices import give_turn, is_multicast, take_turn
+from .devices import device_at, give_turn, is_multicast, take_turn
 from .memory import copy
 from .pages import page_there
 from .reporting import report, report_alone
-from .state import GROUPS_SHIFT, PAGE_SHIFT, RULE, WHO, LastWrite, detector, state, world
+from .state import GROUPS_SHIFT, PAGE_SHIFT, RULE, WHO, Access, LastWrite, detector, state, world
 
 
 @native
@@ -27,6 +27,14 @@ def is_there(address: u64, size: u32, site: u32) -> bool:
             group = freed.launch << GROUPS_SHIFT if freed.launch != 0 else st.group
             report(RULE["freed"], site, site if freed.launch == 0 else u32(0), group, 0, address, size)
     return True
+
+
+@native
+def replaces_unread(write: Ptr[Access], site: u32, address: u64, size: u32) -> None:
+    """Report an atomic store that replaces what another device has stored there, which nobody has read."""
+    owner = device_at(address)
+    if write.clock != 0 and owner != 0 and owner != world.place.records[write.group >> GROUPS_SHIFT].device + 1:
+        report(RULE["overwritten"], site, write.site, write.group, write.who & WHO, address, size)
 
 
 @detector.export
