@@ -10,7 +10,7 @@ import numpy as np
 
 import kiln
 import kiln.cute as cute
-from kiln import Constexpr, const_expr
+from kiln import Constexpr, Float32, const_expr
 from kiln.cute.runtime import from_dlpack
 
 
@@ -37,7 +37,7 @@ class ReluEpilogue(Epilogue):
 @cute.kernel
 def row_sums_kernel(rows: cute.Tensor, sums: cute.Tensor, epilogue: Constexpr, unroll: Constexpr, debug: Constexpr):
     row, _, _ = cute.arch.thread_idx()
-    total = 0.0
+    total = Float32(0.0)
     if const_expr(unroll):
         for column in kiln.range_constexpr(cute.size(rows, mode=[1])):
             total += rows[row, column]

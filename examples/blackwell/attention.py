@@ -184,27 +184,27 @@ def attention_kernel(
         lane = thread % GROUP
         load_o = tcgen05.make_tmem_copy(cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition.x32), Float32), acc)
         store_o = tcgen05.make_tmem_copy(cute.make_copy_atom(tcgen05.St32x32bOp(tcgen05.Repetition.x32), Float32), acc)
-        target = load_o.get_slice(lane).partition_D(cute.local_tile(o, (QUERIES, D), (m, 0, head)))
-        row = cute.make_rmem_tensor(target.shape, Float32)
+        rows_o = load_o.get_slice(lane).partition_D(cute.local_tile(o, (QUERIES, D), (m, 0, head)))
+        row = cute.make_rmem_tensor(rows_o.shape, Float32)
         o_consumer, factor_consumer = o_pipe.make_consumer(), factor_pipe.make_consumer()
         factor_consumer.wait_and_advance().release()  # of the first tile: there is no O yet
         for _ in range(count - 1):
-            slot = factor_consumer.wait_and_advance()
-            factor = factors[lane, slot.index]
-            slot.release()
+            given = factor_consumer.wait_and_advance()
+            factor = factors[lane, given.index]
+            given.release()
             full = o_consumer.wait_and_advance()
             load_row(acc, row, load_o, lane)
             row.store(row.load() * factor)
             cute.copy(store_o, row, store_o.get_slice(lane).partition_D(acc))
             cute.arch.fence_view_async_tmem_store()
             full.release()
-        slot = factor_consumer.wait_and_advance()
-        factor = factors[lane, slot.index]  # 1 / sum
+        given = factor_consumer.wait_and_advance()
+        factor = factors[lane, given.index]  # 1 / sum
         o_consumer.wait_and_advance()
         load_row(acc, row, load_o, lane)
         result = cute.make_rmem_tensor_like(row, Float16)
         result.store((row.load() * factor).to(Float16))
-        cute.autovec_copy(result, target)
+        cute.autovec_copy(result, rows_o)
         pipeline.NamedBarrier(2, GROUP).arrive_and_wait()
         tmem.free(ptr)
 

@@ -23,8 +23,8 @@ def matrices(m: int, n: int, k: int) -> tuple[Any, Any, Any]:
     nothing."""
     if not has_gpu():
         random = np.random.default_rng(0)
-        a, b = (random.standard_normal((rows, k)).astype(np.float16) for rows in (m, n))
-        return a, b, np.zeros((m, n), np.float16)
+        left, right = (random.standard_normal((rows, k)).astype(np.float16) for rows in (m, n))
+        return left, right, np.zeros((m, n), np.float16)
     import torch
 
     torch.manual_seed(0)

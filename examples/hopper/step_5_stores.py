@@ -108,9 +108,9 @@ def gemm_kernel(
         mma.set(warpgroup.Field.ACCUMULATE, True)  # the first MMA adds to zeros, too
         before = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         for k in range(count):
-            stage = consumer.wait_and_advance()
+            full = consumer.wait_and_advance()
             warpgroup.fence()
-            cute.gemm(mma, acc, frag_a[None, None, None, stage.index], frag_b[None, None, None, stage.index], acc)
+            cute.gemm(mma, acc, frag_a[None, None, None, full.index], frag_b[None, None, None, full.index], acc)
             warpgroup.commit_group()
             warpgroup.wait_group(1)
             if k > 0:

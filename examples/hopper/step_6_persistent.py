@@ -104,11 +104,11 @@ def gemm_kernel(
             m, n, _ = work.tile_idx
             mma.set(warpgroup.Field.ACCUMULATE, False)  # the first MMA of a tile overwrites the accumulators
             for k in range(count):
-                stage = consumer.wait_and_advance()
+                full = consumer.wait_and_advance()
                 warpgroup.fence()
                 for block in range_constexpr(cute.size(frag_a, mode=[2])):
                     cute.gemm(
-                        mma, acc, frag_a[None, None, block, stage.index], frag_b[None, None, block, stage.index], acc
+                        mma, acc, frag_a[None, None, block, full.index], frag_b[None, None, block, full.index], acc
                     )
                     mma.set(warpgroup.Field.ACCUMULATE, True)
                 warpgroup.commit_group()

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._support.gc_pause import gc_paused
 
+if TYPE_CHECKING:  # of two names by `*`, mypy takes the first, and Python the last
+    from .layout.modes import select as select
 with gc_paused:
     from .._support import lazy, unavailable
     from ..base_dsl.typing import *

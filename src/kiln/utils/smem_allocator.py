@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, overload
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import runtime_error, type_error
-from ..base_dsl.typing import Int8, Int32, NumericMeta
+from ..base_dsl.typing import Int8, Int32, Numeric, NumericMeta
 from ..cute.deferred_dialects import cute
 from ..cute.layout.composed_layout import ComposedLayout
 from ..cute.layout.int_tuple import Shape
 from ..cute.layout.layout import Layout, cosize, make_layout
+from ..cute.layout.swizzle import Swizzle
 from ..cute.tensor.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
-from ..cute.tensor.structures import struct
+from ..cute.tensor.structures import StructView, struct
 from ..cute.tensor.tensor import TracedTensor, make_tensor
 from .smem_capacity import get_smem_capacity_in_bytes
 
-D = TypeVar("D")
+D = TypeVar("D", bound=Numeric)
 _MOST_ALIGNED = 1024
 """The alignment of a CTA's shared memory, in bytes."""
 
@@ -41,6 +42,28 @@ class SmemAllocator:
     def __init__(self, *_: object, **__: object) -> None:
         self._used = 0
 
+    @overload
+    def allocate(
+        self,
+        size_or_type: struct,
+        byte_alignment: int = 1,
+        *,
+        partition: SmemPartition = SmemPartition.USER,
+        loc: object = None,
+        ip: object = None,
+    ) -> StructView: ...
+
+    @overload
+    def allocate(
+        self,
+        size_or_type: int | type[Numeric],
+        byte_alignment: int = 1,
+        *,
+        partition: SmemPartition = SmemPartition.USER,
+        loc: object = None,
+        ip: object = None,
+    ) -> Pointer: ...
+
     def allocate(
         self,
         size_or_type: object,
@@ -49,18 +72,18 @@ class SmemAllocator:
         partition: SmemPartition = SmemPartition.USER,
         loc: object = None,
         ip: object = None,
-    ) -> Any:
+    ) -> StructView | Pointer:
         """Allocate bytes (returns a pointer to Int8), a number (a pointer to it), or a structure."""
         if isinstance(size_or_type, struct):
             alignment = max(byte_alignment, size_or_type.__alignof__())
             return size_or_type(self._take(size_or_type.size_in_bytes(), alignment, Int8))
         if isinstance(size_or_type, NumericMeta):
-            return self.allocate_array(size_or_type, 1, byte_alignment=byte_alignment)
+            return self.allocate_array(cast("type[Numeric]", size_or_type), 1, byte_alignment=byte_alignment)
         return self._take(size_or_type, byte_alignment, Int8)
 
     def allocate_array(
         self,
-        element_type: Any,
+        element_type: type[Numeric],
         num_elems: int = 1,
         *,
         byte_alignment: int = 1,
@@ -79,7 +102,7 @@ class SmemAllocator:
         element_type: type[D],
         layout: Layout | ComposedLayout | Shape,
         byte_alignment: int = 1,
-        swizzle: Any = None,
+        swizzle: Swizzle | None = None,
         *,
         partition: SmemPartition = SmemPartition.USER,
         loc: object = None,

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 from ..base_dsl.diagnostics import runtime_error, type_error
-from ..base_dsl.typing import Float32, Int32, Int64
+from ..base_dsl.typing import Float32, Int32, Int64, Numeric
 from ..cute import arch
 from ..cute.arch.smem import alloc_smem
 from ..cute.arch.tensor_memory import check_columns
 from ..cute.atoms.copying import guarded
+from ..cute.layout.composed_layout import ComposedLayout
+from ..cute.layout.layout import Layout
 from ..cute.tensor.pointer import AddressSpace, Pointer, recast_ptr
-from ..cute.tensor.tensor import make_tensor
+from ..cute.tensor.tensor import TracedTensor, make_tensor
 from .tmem_columns import compute_tmem_cols_from_layout, get_num_tmem_alloc_cols
 
 __all__ = ["TmemAllocator", "TmemBufferPool", "compute_tmem_cols_from_layout", "get_num_tmem_alloc_cols"]
 
 _ALIGNMENT = 16
 _WARP = 32
+
+
+class MeetingPoint(Protocol):
+    """A barrier that threads arrive and wait at, such as `pipeline.NamedBarrier`."""
+
+    def arrive_and_wait(self) -> None:
+        """Wait for the others."""
 
 
 class TmemAllocator:
@@ -35,11 +45,11 @@ class TmemAllocator:
     def __init__(
         self,
         alloc_result_dst_smem_ptr: object = None,
-        barrier_for_retrieve: Any = None,
-        allocator_warp_id: Any = 0,
+        barrier_for_retrieve: MeetingPoint | None = None,
+        allocator_warp_id: Int32 | int = 0,
         is_two_cta: bool = False,
         num_allocated_columns: int = 0,
-        two_cta_tmem_dealloc_mbar_ptr: Any = None,
+        two_cta_tmem_dealloc_mbar_ptr: Pointer | None = None,
         *,
         arch: str = "sm_100",
         loc: object = None,
@@ -75,7 +85,7 @@ class TmemAllocator:
             arch.mbarrier_init(self._done, _WARP)
             arch.mbarrier_init_fence()
 
-    def _in_allocator_warp(self, body: Any) -> None:
+    def _in_allocator_warp(self, body: Callable[[], None]) -> None:
         guarded(arch.make_warp_uniform(arch.warp_idx()) == self._warp, body)
 
     def check_valid_num_columns(self, num_columns: object) -> bool:
@@ -84,7 +94,7 @@ class TmemAllocator:
         least = arch.get_min_tmem_alloc_cols(self._arch)
         return isinstance(num_columns, int) and least <= num_columns <= most and num_columns & (num_columns - 1) == 0
 
-    def allocate(self, num_columns: Any, *, loc: object = None, ip: object = None) -> None:
+    def allocate(self, num_columns: int, *, loc: object = None, ip: object = None) -> None:
         """Allocate columns: a power of two from 32 to 512. Only the allocator's warp does; the others go on."""
         check_columns(num_columns, "TmemAllocator.allocate", self._arch)
         self._in_allocator_warp(lambda: arch.alloc_tmem(num_columns, self._holder, self._pair, arch=self._arch))
@@ -171,6 +181,8 @@ class TmemBufferPool:
         self._used += columns
         return recast_ptr(recast_ptr(self._ptr, dtype=Float32) + first, dtype=dtype)
 
-    def allocate_tensor(self, layout: Any, dtype: Any = Float32, *, loc: object = None, ip: object = None) -> Any:
+    def allocate_tensor(
+        self, layout: Layout | ComposedLayout, dtype: type[Numeric] = Float32, *, loc: object = None, ip: object = None
+    ) -> TracedTensor:
         """Return a tensor of a layout, as that of `make_fragment_C`, in the next columns."""
         return make_tensor(self.allocate(layout, dtype), layout)

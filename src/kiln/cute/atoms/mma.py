@@ -25,7 +25,10 @@ from ..tensor.vector_access import Registers
 from .atom import OPERAND_MODES, Atom, Op, ThreadSlice, Trait, accepted_keywords, tile_of_layouts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..tensor.pointer import Pointer
+    from ..tensor.tensor import Tensor
 
 T = TypeVar("T")
 
@@ -494,7 +497,17 @@ def mma_atom_call(
 
 
 @at_one_location
-def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: object = None, ip: object = None, **kwargs: Any) -> None:
+def gemm(
+    atom: object,
+    d: Tensor,
+    a: Tensor | Sequence[Tensor],
+    b: Tensor | Sequence[Tensor],
+    c: Tensor,
+    *,
+    loc: object = None,
+    ip: object = None,
+    **kwargs: object,
+) -> None:
     """Compute D = A * B + C with an MMA atom, as many calls as the tensors hold.
 
     By their modes: (V) x (V) => (V), one call; (V, M) x (V, N) => (V, M, N); (V, M, K) x (V, N, K) => (V, M, N), summed
@@ -508,7 +521,11 @@ def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: object = None, ip: o
         c: what is added, usually the same tensor as `d`.
         kwargs: options of the atom.
     """
-    trait = _atom(atom, "gemm").trait
+    _gemm(_atom(atom, "gemm"), d, a, b, c, kwargs)
+
+
+def _gemm(atom: Atom, d: Any, a: Any, b: Any, c: Any, kwargs: dict[str, object]) -> None:
+    trait: Any = atom.trait
     kwargs = accepted_keywords(trait.call, f"gemm() with {type(atom.op).__name__}", kwargs)
     ranks = tuple(rank(_first(x)) for x in (a, b, c, d))
     if ranks == (1, 1, 1, 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl.diagnostics import type_error
@@ -12,7 +13,7 @@ from ..layout.inverses import right_inverse
 from ..layout.layout import Layout, cosize, make_layout, rank, size
 from ..layout.leaf import is_zero
 from ..layout.tiling import logical_divide, tile_to_shape
-from ..tensor.tensor import TracedTensor
+from ..tensor.tensor import Tensor, TracedTensor
 from .tma_atom import tma_trait
 
 __all__ = ["tma_partition"]
@@ -22,12 +23,12 @@ def tma_partition(
     atom: object,
     cta_coord: object,
     cta_layout: object,
-    smem_tensor: Any,
-    gmem_tensor: object,
+    smem_tensor: Tensor,
+    gmem_tensor: Tensor | Sequence[Tensor],
     *,
     loc: object = None,
     ip: object = None,
-) -> tuple[Any, ...]:
+) -> tuple[TracedTensor, ...]:
     """Return tensors in shared and in global memory as a TMA atom copies them, in that order.
 
     Mode 0 becomes (TMA, TMA_Iter): what one instruction copies, and how many there are; other modes stay.
@@ -41,18 +42,18 @@ def tma_partition(
         gmem_tensor: a coordinate tensor of the atom, or several, mode 0 a tile.
     """
     values = tma_trait(atom, "tma_partition").facts.values
-    several = isinstance(gmem_tensor, (tuple, list))
-    tensors = [smem_tensor, *(gmem_tensor if several else [gmem_tensor])]
-    for tensor in tensors:
+    tensors: list[TracedTensor] = []
+    for tensor in (smem_tensor, *([gmem_tensor] if isinstance(gmem_tensor, Tensor) else gmem_tensor)):
         if not isinstance(tensor, TracedTensor):
             raise type_error(f"tma_partition takes tensors, got {type(tensor).__name__}")
-    order = _order(smem_tensor, values)
+        tensors.append(tensor)
+    order = _order(tensors[0], values)
     for tensor in tensors[1:]:
         tile_size = size(tensor, mode=[0])
-        if not isinstance(tile_size, int) or tile_size != size(smem_tensor, mode=[0]):
+        if not isinstance(tile_size, int) or tile_size != size(tensors[0], mode=[0]):
             raise type_error(
                 f"mode 0 of {tensor} and of {smem_tensor} are tiles of {pretty_str(tile_size)} and "
-                f"{size(smem_tensor, mode=[0])} elements: they are the same tile",
+                f"{size(tensors[0], mode=[0])} elements: they are the same tile",
                 "group the modes of the tile first: cute.group_modes(t, 0, 2)",
             )
     start = _start(cta_coord, cta_layout, values)
