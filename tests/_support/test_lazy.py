@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from pathlib import Path
 
 import pytest
 
+import kiln
 from kiln._support import lazy
 
 
@@ -39,3 +42,13 @@ def test_an_attribute_of_a_module(counted) -> None:
 def test_a_module_that_is_missing() -> None:
     with pytest.raises(ModuleNotFoundError):
         lazy.Module("no_such_module").x  # noqa: B018
+
+
+def test_no_module_is_called_as_what_it_gives_to_its_package() -> None:
+    """Once it is imported, Python puts the module itself under that name."""
+    for file in Path(kiln.__file__).parent.rglob("__init__.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Dict):
+                places = {k.value: v.value for k, v in zip(node.keys, node.values, strict=True)
+                          if isinstance(k, ast.Constant) and isinstance(v, ast.Constant)}  # fmt: skip
+                assert [name for name, place in places.items() if place == f".{name}"] == [], file

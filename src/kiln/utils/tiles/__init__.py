@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from .smem_layouts import swizzled as swizzled
     from .staged_tile import StagedTile as StagedTile
     from .tile_softmax import TileSoftmax as TileSoftmax
-    from .warp_mma import accumulator_coords as accumulator_coords
-    from .warp_mma import accumulators as accumulators
-    from .warp_mma import store_tile as store_tile
-    from .warp_mma import warp_mma as warp_mma
+    from .warp_tiles import accumulator_coords as accumulator_coords
+    from .warp_tiles import accumulators as accumulators
+    from .warp_tiles import store_tile as store_tile
+    from .warp_tiles import warp_mma as warp_mma
 
 _PLACES = {
     "StagedTile": ".staged_tile",
     "TileSoftmax": ".tile_softmax",
-    "accumulator_coords": ".warp_mma",
-    "accumulators": ".warp_mma",
-    "store_tile": ".warp_mma",
+    "accumulator_coords": ".warp_tiles",
+    "accumulators": ".warp_tiles",
+    "store_tile": ".warp_tiles",
     "swizzled": ".smem_layouts",
-    "warp_mma": ".warp_mma",
+    "warp_mma": ".warp_tiles",
 }
 
 if not TYPE_CHECKING:

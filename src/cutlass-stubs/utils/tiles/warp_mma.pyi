@@ -1,1 +1,0 @@
-from kiln.utils.tiles.warp_mma import *

@@ -1,0 +1,1 @@
+from kiln.utils.tiles.warp_tiles import *
