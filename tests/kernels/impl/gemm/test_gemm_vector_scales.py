@@ -120,6 +120,29 @@ def test_few_tiles_of_a_long_k_are_split():
     assert said.config.split_k > 4
 
 
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_scales_of_blocks(framework):
+    """Powers of two for 128 elements along K, and 128 columns of b, are those of all vectors of a block: the same bits."""
+    m, n, k = 150, 200, 416
+    a, b = operand(RNG, m, k, E4M3), operand(RNG, k, n, E4M3, "T")
+    of_a, of_b = (np.exp2(RNG.integers(-7, 8, shape)).astype(E8M0) for shape in ((m, 4), (4, 2)))
+    left = np.repeat(of_a, 4, 1)[:, : k // 32]
+    right = np.repeat(np.repeat(of_b, 4, 0), 128, 1)[: k // 32, :n]
+    wanted = kernels.gemm(a, b, scale_a=left, scale_b=right, config=CONFIGS[3])
+    given = [a, b, of_a, of_b]
+    if framework == "torch":
+        torch = pytest.importorskip("torch")
+        kinds = [torch.float8_e4m3fn, torch.float8_e8m0fnu]
+        a, b, of_a, of_b = (
+            torch.from_numpy(np.ascontiguousarray(x).view(np.uint8)).view(kinds[i > 1])
+            for i, x in enumerate((a, b.T, of_a, of_b))
+        )
+        b = b.T
+    got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, config=CONFIGS[3])
+    assert np.asarray(got).tobytes() == np.asarray(wanted).tobytes()
+    near(np.asarray(wanted), scaled(given[0], left), scaled(given[1].T, right.T).T)
+
+
 def test_special_scales():
     """The least scale, a large one, and the one that is no number, which only its vector has."""
     m, n, k = 32, 128, 128
@@ -237,7 +260,7 @@ def test_wrong_scales():
     a, b = np.zeros((64, 64), E4M3), np.zeros((64, 64), E4M3).T
     one = scales(64, 64)
     refused(r"scale_a has scales of vectors, of 32 elements each, and scale_b has none", a, b, scale_a=one)
-    refused(r"scale_a has the shape \(64, 1\)", a, b, scale_a=one[:, :1], scale_b=one.T)
+    refused(r"scale_a has the shape \(63, 2\)", a, b, scale_a=one[:63], scale_b=one.T)
     refused(r"scale_b has the shape \(64, 2\)", a, b, scale_a=one, scale_b=one)
     refused("a is Float16 and has scales of vectors", a.astype(F16), b.astype(F16), scale_a=one, scale_b=one.T)
     refused("K is 48; with scales of vectors", a[:, :48], b[:48], scale_a=one, scale_b=one.T)

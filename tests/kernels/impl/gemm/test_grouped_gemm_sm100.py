@@ -203,6 +203,21 @@ def test_scales_of_groups_of_which_some_rows_count():
         near(got[group, :count], scaled(a[group, :count], of_a[group, :count]), scaled(b[group].T, of_b[group]).T)
 
 
+def test_scales_of_blocks():
+    """Of 128 elements along K, and 128 columns of b: the same bits as those of vectors."""
+    n, k, ends = 200, 320, np.array([20, 150], np.int32)
+    a, b = operands(150, n, k, E4M3, 2)
+    of_a, of_b = scales(150, 3), scales(2, 3, 2)
+    config = C((128, 128, 128), (1, 1), 2, 2, 2, 1, pair=False)
+    got = kernels.grouped_gemm(a, b, offsets=ends, scale_a=of_a, scale_b=of_b, config=config)
+    left = np.repeat(of_a, 4, 1)[:, : k // 32]
+    right = np.repeat(np.repeat(of_b, 4, 1), 128, 2)[:, : k // 32, :n]
+    wanted = kernels.grouped_gemm(a, b, offsets=ends, scale_a=left, scale_b=right, config=config)
+    assert got.tobytes() == wanted.tobytes()
+    for group, first, last in parts(ends.tolist()):
+        near(got[first:last], scaled(a[first:last], left[first:last]), scaled(b[group].T, right[group].T).T)
+
+
 @pytest.mark.parametrize(("vector", "kind"), [(16, E4M3), (32, E8M0)])
 def test_floats_of_4_bits(vector, kind):
     m, n, k, ends = 150, 128, 256, [20, 150]

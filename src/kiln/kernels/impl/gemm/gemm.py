@@ -62,7 +62,7 @@ def gemm(
             powers of two (e8m0) for vectors of 32 elements (mxfp8), (M, K / 32) or in atoms of 512 bytes. Bytes (M, K / 2)
             with two 4-bit floats each, the first in the low half, have such (mxfp4), or e4m3 for 16 elements (nvfp4).
         scale_b: one scale, or one for each column, (N,); for 8-bit floats also block scales (K / 128, N / 128), rounded
-            up; for narrow integers (groups, N) for equal groups of K; with vectors of `a` also (K / 32, N), or in atoms.
+            up, both f32, or both powers of two (e8m0); for narrow integers (groups, N) for equal groups of K; with vectors of `a` also (K / 32, N), or in atoms.
         c: an array that is added, broadcast to the result.
         bias: a row (N,) that is added, or what broadcasts to the result.
         activation: "relu", "silu", "gelu", or a function of a value.
@@ -331,7 +331,8 @@ class GemmCall:
     def block_scaled(self) -> bool:
         """Whether operands have block scales. Those of a single block are scales of rows and of b, for all types."""
         _, m, n = self.shape
-        return max(n, self.a.shape[-1]) > SCALE_BLOCK and are_block_scales(self.scales, m, n, self.a.shape[-1])
+        large = max(n, self.a.shape[-1]) > SCALE_BLOCK and not self.vector_scaled
+        return large and are_block_scales(self.scales, m, n, self.a.shape[-1])
 
     @functools.cached_property
     def scale_vector(self) -> int:

@@ -21,7 +21,7 @@ from .padded import Sm90PaddedGemm, Sm100PaddedGemm
 from .problem import GemmProblem, GroupedGemmProblem
 from .sm90_grouped import Sm90GroupedGemm
 from .sm100_grouped import Sm100BlockScaledGroupedGemm, Sm100GroupedGemm
-from .vector_scales import packed_bytes, scale_atoms, scale_of_one
+from .vector_scales import of_blocks, packed_bytes, scale_atoms, scale_of_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -208,6 +208,7 @@ class GroupedGemmCall(GemmCall):
         of_a, of_b = self.scales
         rows = a.shape[1]
         vectors = k // self.scale_vector
+        of_a = of_blocks(of_a, rows, vectors, self.scale_vector, False)
         arrays.require(
             tuple(of_a.shape) == (rows, vectors),
             f"grouped_gemm: scale_a has the shape {tuple(of_a.shape)}",

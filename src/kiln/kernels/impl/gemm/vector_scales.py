@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from .... import Float8E4M3FN, Float8E8M0FNU, Uint8
 from ...dispatch import arrays
 from ...parts.scale_atoms import SCALE_ATOM, atoms_shape
+from .problem import SCALE_BLOCK
 
 if TYPE_CHECKING:
     from ...dispatch.arrays import Array
 
 _SIZES = {Float8E8M0FNU: 32, Float8E4M3FN: 16}
 """Elements along K that share a scale factor, by its type."""
+_BLOCK_VECTOR = 32
+"""Elements with one scale factor where that may be one of a block."""
 _ONES = {32: 127, 16: 0x38}
 """The byte of the scale factor 1, by these."""
 
@@ -69,6 +72,8 @@ def _in_atoms(name: str, x: Array, batches: int, rows: int, vectors: int, vector
         data = arrays.reshaped(arrays.contiguous(data), (x.shape[0] if x.ndim == 2 else 1, blocks, size))
     else:
         plain = (vectors, rows) if transposed else (rows, vectors)
+        x = of_blocks(x, rows, vectors, vector, transposed)
+        data = arrays.bits(x)
         arrays.require(
             x.ndim in (2, 3) and tuple(x.shape[-2:]) == plain and (x.ndim == 2 or x.shape[0] in (1, batches)),
             f"gemm: {name} has the shape {tuple(x.shape)}",
@@ -83,6 +88,31 @@ def _in_atoms(name: str, x: Array, batches: int, rows: int, vectors: int, vector
     copies = arrays.empty(data, (batches, blocks, size), None)  # a batch has them one behind the other
     arrays.assign(copies, data)
     return copies
+
+
+def of_blocks(x: Array, rows: int, vectors: int, vector: int, transposed: bool) -> Array:
+    """Return scale factors of vectors from those of blocks of 128 elements along K, and with B's 128 columns; others are
+    returned as they are.
+
+    They lie in rows, or if they are `transposed`, in columns. All vectors of a block have its scale factor.
+    """
+    along_k = SCALE_BLOCK // vector
+    block_rows = SCALE_BLOCK if transposed else 1
+    of_blocks_shape = -(-rows // block_rows), -(-vectors // along_k)
+    order = slice(None, None, -1 if transposed else 1)
+    own = tuple(x.shape[-2:])[order]
+    if vector != _BLOCK_VECTOR or x.ndim not in (2, 3) or own != of_blocks_shape or own == (rows, vectors):
+        return x
+    data = arrays.bits(x if x.ndim == 3 else arrays.with_batch(x))
+    if transposed:
+        data = arrays.transposed(data)
+    count, blocks, k_blocks = data.shape
+    whole = arrays.empty(data, (count, blocks * block_rows, k_blocks * along_k), None)
+    parts, each = (arrays.split(arrays.split(y, 1, blocks), 3, k_blocks) for y in (whole, data))
+    arrays.assign(parts, arrays.broadcast_to(each, tuple(parts.shape)))  # (L, blocks, rows, blocks, vectors)
+    whole = arrays.part(arrays.part(whole, 1, slice(0, rows)), 2, slice(0, vectors))
+    whole = arrays.viewed(arrays.contiguous(arrays.transposed(whole) if transposed else whole), x.dtype)
+    return whole if x.ndim == 3 else arrays.reshaped(whole, tuple(whole.shape[1:]))
 
 
 def _swizzled(data: Array, blocks: int, size: int, one: int) -> Array:
