@@ -31,6 +31,8 @@ WAITS = {
 ATOMICS = ("atomic_add", "atomic_cas", "atomic_exch", "load", "store")
 """Functions that are flags where they say an order or a scope."""
 NARROWER = {"sys": "gpu", "gpu": "cta"}
+OF_ATOMS = {"memory_scope": {"SYS": "GPU", "GPU": "CTA"}, "memory_order": {"VOLATILE": "WEAK", "RELAXED": "WEAK"}}
+"""Options of copy atoms, and what is weaker."""
 _FINDING = re.compile(r"([\w./-]+\.py):(\d+): (?:DSLWarning: )?(race|sync|memory|deadlock)( in [^\n]*)")
 _DEADLOCK = re.compile(r"deadlock in kernel")
 
@@ -60,6 +62,12 @@ def mutants(text: str) -> Iterator[Mutant]:
     tree = ast.parse(text)
     statements = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and isinstance(node.value, ast.Attribute) and node.arg in OF_ATOMS:
+            weaker = OF_ATOMS[node.arg].get(node.value.attr)
+            if weaker is not None:
+                name = ast.unparse(node.value)[: -len(node.value.attr)] + weaker
+                yield Mutant(node.lineno, f"{node.arg} becomes {weaker}", _replaced(text, node.value, name))
+            continue
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         name = node.func.attr

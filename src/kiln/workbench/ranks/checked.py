@@ -44,6 +44,8 @@ class _Checked:
     def __init__(self) -> None:
         self.heap: Memory | None = None
         """None: the sanitizer is off."""
+        self.unwatched: Memory | None = None
+        """The memory that it will watch when it is used."""
         self.free: list[int] = []
         self.lock = fork_safe.rlock()
         self.pending: list[tuple[int, int, int, bool]] = []
@@ -58,14 +60,23 @@ def begin(memory: Memory, place_of: Callable[[int], str]) -> None:
     """Let the sanitizer know of the ranks, one for each device of symmetric memory, and watch them if that is asked for."""
     sanitizing.run_on_devices(True)
     several.begin(memory.ranges(), memory.multicast_range(), _place, place_of)
-    if not sanitizing.kinds():
+    _checked.unwatched = memory
+    if sanitizing.kinds():
+        _watch()
+
+
+def _watch() -> None:
+    """Watch the ranks from now on. What they did before was not looked at, and comes before what follows."""
+    several.load()  # first: threads of ranks that build it must not wait for it
+    memory, _checked.unwatched = _checked.unwatched, None
+    if memory is None:
         return
-    several.load()  # before threads of ranks, which build it, wait for each other
     _checked.free = list(range(len(memory.ranges()), _LANES))
     _checked.heap = memory
     ranks.point = point
     ranks.after = after
     ranks.accesses = accesses
+    ranks.retire = retire
 
 
 def is_on() -> bool:
@@ -73,6 +84,8 @@ def is_on() -> bool:
 
 
 def _place() -> several.Place:
+    if _checked.unwatched is not None:  # the program has asked for the sanitizer itself
+        _watch()
     tell_pending()
     return several.Place(served.current_number(), _here())
 
@@ -98,6 +111,14 @@ def after(other: int | None) -> None:
     """This thread has waited for what `point` returned in another one."""
     if is_on() and other is not None and other != _here():
         several.host_follow(_here(), other)
+
+
+def retire(lane: int | None) -> None:
+    """A thread has ended and was joined: its lane is free."""
+    if _checked.heap is not None and lane is not None and lane >= len(_checked.heap.ranges()):
+        several.host_retire(lane)
+        with _checked.lock:
+            _checked.free.append(lane)
 
 
 def meet(points: Sequence[int | None]) -> None:

@@ -32,6 +32,10 @@ def after(other: int | None) -> None:
     """This thread has waited for what `point` returned in another one."""
 
 
+def retire(other: int | None) -> None:
+    """What `point` returned in a thread that has ended may stand for another one."""
+
+
 def accesses(address: int, size: int, write: bool) -> None:
     """The driver reads or writes memory for this thread."""
 
@@ -81,7 +85,9 @@ def let_threads_inherit() -> None:
     def join_and_know(self: threading.Thread, timeout: float | None = None) -> None:
         join(self, timeout)
         if not self.is_alive() and current() is not None:
-            after(ended.get(self.ident or 0))
+            lane = ended.pop(self.ident or 0, None)
+            after(lane)
+            retire(lane)
 
     threading.Thread.start = start_as_part
     threading.Thread.join = join_and_know
