@@ -51,6 +51,9 @@ INTERVAL = (
 _LATENCY = tuple((re.compile(pattern), value) for pattern, value in LATENCY)
 _INTERVAL = tuple((re.compile(pattern), pipe, value) for pattern, pipe, value in INTERVAL)
 _GLOBAL = re.compile(r"(LDG|LD|STG|ST|RED|ATOMG|ATOM|LDGSTS)\b")
+_TENSOR_MEMORY = re.compile(r"(?:LDTM|STTM)(?:\.16dp\w*)?(?:\.x(\d+))?")
+_WARP_WORD = 128
+"""Bytes of a register of all lanes."""
 _LOADS = re.compile(r"(LDG|LD)\b")
 
 
@@ -190,10 +193,15 @@ class Costs:
     def _latency(self, name: str) -> float:
         if _LOADS.match(name):
             return self.rates.load_latency + self.memory.late * self.rates.dram_latency
+        if name.startswith("LDTM"):
+            return self.rates.tmem_latency
         return next((value for pattern, value in _LATENCY if pattern.match(name)), 20.0)
 
     def _pipes(self, one: Instruction) -> list[tuple[str, float]]:
         """Return the pipes that an instruction takes, with cycles of a sub-core; what the SM has once counts four times."""
+        if (moved := _TENSOR_MEMORY.match(one.name)) is not None and self.rates.tmem_bytes:
+            words = int(moved[1] or 1)
+            return [("tmem", SUB_CORES * _WARP_WORD * words / self.rates.tmem_bytes)]
         for pattern, pipe, interval in _INTERVAL:
             if pattern.match(one.name):
                 if pipe != "lsu":

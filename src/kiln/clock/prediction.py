@@ -236,6 +236,15 @@ class _Launched:
         """The SMs that share the memory, as if each had as many CTAs as the one with the most: the others end earlier."""
         return self.ctas / -(-self.ctas // self.device.sm_count)
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether tensor cores run on their own, beside what warps do."""
+        events = (event for warp in self.recorded.warps for event in warp.events)
+        return any(
+            each.site.kind is Kind.WGMMA or (each.site.kind is Kind.TENSOR and each.site.detail == "mma")
+            for each in events
+        )
+
     def has(self, kind: Kind) -> bool:
         """Whether a warp did something of a kind."""
         return any(event.site.kind is kind for warp in self.recorded.warps for event in warp.events)
@@ -250,12 +259,13 @@ class _Launched:
     def simulated(self, rates: Rates) -> tuple[chip.Simulated, float]:
         """Return the simulation, and the part of the events that was found in the machine code."""
         memory = self.memory()
-        balanced = chip.is_dynamic(self.recorded)
+        count = self.ctas // self.size
+        takes_more = self.has(Kind.REQUEST)  # those that run take the work of those that have not started
+        balanced = takes_more or chip.is_dynamic(self.recorded)
 
         def ran(rates: Rates) -> tuple[chip.Simulated, float]:
             walked = chip.walked(self.recorded, self.code, rates, Accesses(self.accesses), memory, self.size)
-            count = self.ctas // self.size
-            places = count, self.at_once, self.occupancy.blocks
+            places = min(count, self.at_once) if takes_more else count, self.at_once, self.occupancy.blocks
             return chip.launch_cycles(walked, rates, memory, *places, balanced), walked.matched
 
         shared, matched = ran(rates)
@@ -275,21 +285,33 @@ def _predicted(launched: _Launched, mhz: float | None, what_if: bool, progress: 
     of = launched.of
     progress(f"simulating {dry.kernel}")
     driver_mhz = mhz or device.most_mhz or of.sm_mhz
-    multiplies = launched.has(Kind.WGMMA)
+    multiplies = launched.multiplies
     rates = launched.rates(driver_mhz)
     ran, matched = launched.simulated(rates)
     busy = _busy(ran.sm)
+    bounds = _bounds(launched, driver_mhz) if not of.is_measured else None
     burst = launched.time(ran.cycles, rates, tensor_mhz(of, device, driver_mhz) if multiplies else driver_mhz)
     sustained = burst
     flags: list[str] = []
     if multiplies and mhz is None:
-        sustained = launched.time(ran.cycles, rates, sustained_mhz(of, device, busy.get("tensor", 0.0)), 2 * MISS)
+        share = busy.get("tensor", 0.0)
+        sustained = launched.time(ran.cycles, rates, sustained_mhz(of, device, share), 2 * MISS)
         flags.append("not calibrated: the power that copies take, which lowers the sustained clock")
+        if bounds is not None:
+            clocks_ = [sustained_mhz(each, device, share) for each in (of.at_best(), of.at_worst())]
+            sustained = _within(launched, sustained, bounds, clocks_)
+    if bounds is not None:
+        flags.append(f"not calibrated: the units of {device.name}, of which most are published or assumed")
+        clocks_ = [
+            tensor_mhz(each, device, driver_mhz) if multiplies else driver_mhz for each in (of.at_best(), of.at_worst())
+        ]
+        burst = _within(launched, burst, bounds, clocks_)
+        sustained = sustained if sustained.mhz != burst.mhz else burst
     if matched < 1:
         flags.append(f"ambiguous: {1 - matched:.0%} of the events were not found in the machine code")
     if ran.extrapolated > 0.01:
         flags.append(f"extrapolated: {ran.extrapolated:.0%} of the time was not simulated")
-    if chip.is_dynamic(launched.recorded):
+    if chip.is_dynamic(launched.recorded) or launched.has(Kind.REQUEST):
         flags.append("not modelled: the order in which CTAs take tiles")
     changes: list[WhatIf] = []
     for change, other in _changes(rates, busy) if what_if else ():
@@ -315,6 +337,22 @@ def _predicted(launched: _Launched, mhz: float | None, what_if: bool, progress: 
         launch_us=rates.launch_us if launched.first else rates.next_launch_us,
         arch=dry.arch,
     )
+
+
+def _bounds(launched: _Launched, mhz: float) -> list[tuple[float, Rates]]:
+    """Return the cycles, and the rates, if all units were as fast and as slow as they may be."""
+    bounds: list[tuple[float, Rates]] = []
+    for of in (launched.of.at_best(), launched.of.at_worst()):
+        other = dataclasses.replace(launched, of=of)
+        rates = other.rates(mhz)
+        bounds.append((other.simulated(rates)[0].cycles, rates))
+    return bounds
+
+
+def _within(launched: _Launched, time: Time, bounds: list[tuple[float, Rates]], mhz: Sequence[float]) -> Time:
+    """Return a time whose interval is as wide as the units are unsure."""
+    best, worst = (launched.time(cycles, rates, clock) for (cycles, rates), clock in zip(bounds, mhz, strict=True))
+    return dataclasses.replace(time, low=min(time.low, best.low), high=max(time.high, worst.high))
 
 
 def _changes(rates: Rates, busy: dict[str, float]) -> Iterator[tuple[str, Rates]]:
@@ -353,7 +391,7 @@ def _busy(sm: Sm) -> dict[str, float]:
         for pipe, taken in core.busy.items():
             units_[pipe] = units_.get(pipe, 0.0) + taken / SUB_CORES
     tensor = sum(core.tensor.busy for core in sm.cores[rank]) / SUB_CORES
-    units_["tensor"] = units_.get("tensor", 0.0) + tensor
+    units_["tensor"] = units_.get("tensor", 0.0) + tensor + sm.umma[rank].busy
     units_["tma load"] = sm.ports[rank].busy
     units_["tma store"] = sm.stores[rank].busy
     units_["dram"] = sm.dram[rank].busy if sm.queues_dram else units_.get("dram", 0.0)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
+from ..base_dsl.diagnostics import DSLRuntimeError, error
 from ..hardware.devices import Model
 from . import units
 
@@ -26,6 +27,14 @@ BESIDE = (("fma", "ffma", "ffma"), ("alu", "lop3", "lop3"), ("mufu", "mufu", "mu
 
 
 @dataclasses.dataclass(frozen=True)
+class Umma:
+    """An instruction of tcgen05.mma: cycles until the next may begin, and until its results are there."""
+
+    interval: float
+    latency: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Rates:
     """What units take, in cycles of the SM; rates of memory are those of one SM while the others do the same."""
 
@@ -41,6 +50,13 @@ class Rates:
     """Cycles that the tensor core of a sub-core loses for an instruction of its FMA pipe meanwhile."""
     beside_mma: dict[str, float]
     """By how much longer pipes take an instruction while the tensor core runs."""
+    umma_rows: dict[tuple[int, int, bool], dict[int, Umma]]
+    """Instructions of tcgen05.mma by the CTAs of a group, M, whether A is in tensor memory, and N."""
+    tmem_bytes: float
+    """Bytes in a cycle that the warps of an SM load from tensor memory."""
+    tmem_latency: float
+    request: float
+    """From a request to cluster launch control until its answer is there."""
     tma_issue: float
     tma_latency: float
     """From the issue of a load until its first bytes come from the L2 cache."""
@@ -114,15 +130,12 @@ class Rates:
             alone = at(f"{what}, 1 cta") / sectors
             return max(alone, at(f"{what}, all sms") / sectors * active / sms)
 
-        ffma_beside = of["wgmma f16 n128 beside ffma, 1 cta"].value
         few = tma("load 16 KiB, 4 in flight, 1 ctas")
         many = tma(f"load 16 KiB, 4 in flight, {sms} ctas share, {sms} ctas")
         rows = of.matching(r"wgmma f16 n(\d+) smem, groups of 4, wait 1")
         mmas = {int(n): quantity.value for (n,), quantity in rows.items()}
+        beside = _beside(of, mmas)
         arrive = of["mbarrier arrive, 1 warps"].value
-        kib = BOX / 1024
-        boxes = of["tma beside wgmma f16 n256, 1 cta"].value
-        beside = of["wgmma f16 n256 beside tma, 1 cta"].value
         cycles_of_ns = mhz / 1000
         dram = at("read 8 x 1024 threads, dram") / (cycles_of_ns * sms)
         written = at("write 8 x 1024 threads, dram") / (cycles_of_ns * sms)
@@ -131,14 +144,14 @@ class Rates:
         return cls(
             mhz=mhz,
             mma_rows=mmas,
-            mma_latency=of["wgmma f16 n256 smem, groups of 1, wait 0"].value - mmas[256],
-            mma_lost=(beside - mmas[256]) / beside * boxes / kib,
-            mma_stolen=(ffma_beside - mmas[128])
-            / (CHAINS * ffma_beside / of["ffma beside wgmma f16 n128, 1 cta"].value),
-            beside_mma={
-                pipe: of[f"{name} beside wgmma f16 n128, 1 cta"].value / CHAINS / of[f"{alone} interval"].value
-                for pipe, name, alone in BESIDE
-            },
+            mma_latency=beside.latency,
+            mma_lost=beside.lost,
+            mma_stolen=beside.stolen,
+            beside_mma=beside.pipes,
+            umma_rows=_umma_rows(of),
+            tmem_bytes=of["tcgen05.ld"].value if "tcgen05.ld" in of else 0.0,
+            tmem_latency=of["tcgen05.ld latency"].value if "tcgen05.ld latency" in of else 0.0,
+            request=of["launch control"].value if "launch control" in of else 0.0,
             tma_issue=18.0,
             tma_latency=at("tma load 1 KiB, 1 in flight, 1 ctas, l2 cycles") - 1024 / few,
             dram_latency=at("load latency, dram cycles") - load,
@@ -177,6 +190,19 @@ class Rates:
             next_launch_us=of["empty kernel more in a graph"].value / 1000,
         )
 
+    def tcgen05(self, ctas: int, m: int, n: int, in_tensor_memory: bool) -> Umma:
+        """Return what an instruction of tcgen05.mma takes; all types take the same for 32 bytes of K."""
+        row = self.umma_rows.get((ctas, m, in_tensor_memory)) or self.umma_rows.get((ctas, 128 * ctas, False))
+        if not row:
+            raise error(DSLRuntimeError, "nothing is known of tcgen05.mma on this GPU")
+        near = sorted(row, key=lambda one: (abs(one - n), one))[:2]
+        low, high = sorted(near) if len(near) > 1 else (near[0], near[0])
+        part = (n - low) / (high - low) if high > low else 0.0
+        one = row[low]
+        other = row[high]
+        interval = max(n / low * one.interval * 0.5, one.interval + (other.interval - one.interval) * part)
+        return Umma(interval, one.latency + (other.latency - one.latency) * part)
+
     def mma(self, n: int) -> float:
         """Return the cycles of a WGMMA whose K has 32 bytes."""
         measured = sorted(self.mma_rows)
@@ -187,11 +213,48 @@ class Rates:
         return self.mma_rows[measured[-1]] * n / measured[-1]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Beside:
+    """What a WGMMA and other units take of each other."""
+
+    latency: float = 0.0
+    lost: float = 0.0
+    stolen: float = 0.0
+    pipes: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+def _beside(of: Units, mmas: dict[int, float]) -> _Beside:
+    if not mmas:
+        return _Beside()
+    ffma = of["wgmma f16 n128 beside ffma, 1 cta"].value
+    wgmma = of["wgmma f16 n256 beside tma, 1 cta"].value
+    boxes = of["tma beside wgmma f16 n256, 1 cta"].value
+    return _Beside(
+        of["wgmma f16 n256 smem, groups of 1, wait 0"].value - mmas[256],
+        (wgmma - mmas[256]) / wgmma * boxes / (BOX / 1024),
+        (ffma - mmas[128]) / (CHAINS * ffma / of["ffma beside wgmma f16 n128, 1 cta"].value),
+        {
+            pipe: of[f"{name} beside wgmma f16 n128, 1 cta"].value / CHAINS / of[f"{alone} interval"].value
+            for pipe, name, alone in BESIDE
+        },
+    )
+
+
+def _umma_rows(of: Units) -> dict[tuple[int, int, bool], dict[int, Umma]]:
+    rows: dict[tuple[int, int, bool], dict[int, Umma]] = {}
+    name = r"tcgen05.mma cta_group (\d) m(\d+) n(\d+) (smem|tmem)"
+    for (ctas, m, n, where), interval in of.matching(name).items():
+        latency = of[f"tcgen05.mma cta_group {ctas} m{m} n{n} {where} latency"].value
+        rows.setdefault((int(ctas), int(m), where == "tmem"), {})[int(n)] = Umma(interval.value, latency)
+    return rows
+
+
 def tensor_mhz(of: Units, model: Model, mhz: float) -> float:
     """Return the clock of the SMs while tensor cores run, where the driver says `mhz`: the chip lowers it without saying so."""
     held = of.quantities.get("clock under wgmma, random, all sms")
     if held is None:
-        return mhz
+        held = of.quantities.get("clock under tcgen05.mma")
+        return mhz if held is None else mhz * held.value / of.sm_mhz
     low = held.value / of.sm_mhz
     most = model.most_mhz or mhz
     free = of.quantities.get("clock under wgmma, zeros, 1 cta" + units.at(most))
@@ -203,6 +266,8 @@ def sustained_mhz(of: Units, model: Model, share: float) -> float:
     """Return the clock that the power limit allows for long while tensor cores are busy for a part of the time."""
     most = model.most_mhz or of.sm_mhz
     points = [(0.0, most)]
+    if (steady := of.quantities.get("sustained clock under tcgen05.mma")) is not None:
+        points.append((1.0, steady.value))
     for part, name in SUSTAINED:
         held = of.quantities.get(f"clock under wgmma, random, all sms{name}{units.at(most)}")
         if held is not None:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..base_dsl.diagnostics import DSLRuntimeError, error
-from ..hardware.engines import BULK_LOAD, BULK_STORE, COPY, WGMMA
+from ..hardware.engines import BULK_LOAD, BULK_STORE, COPY, TCGEN05, WGMMA
 from ..measure.trace_format import event_name
 from ..targets.cpu.event_recorder import Kind
 from .costs import NOTHING, SUB_CORES, Cost
+from .pipes import Ending, Engine, SubCore
 from .walk import WGMMA_ENGINE
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ MOST_SLICES = 20_000
 _CLUSTER_BARRIER = 16
 _EVERY_CTA = 0xFFFFFFFF
 _CP_ASYNC_GROUPS = 1
+_ANSWER = 16
+"""Bytes of an answer of cluster launch control."""
 _LOADS = (Kind.COPY, Kind.BOX, Kind.BULK)
 
 
@@ -59,35 +62,6 @@ class Slice:
     bytes: int = 0
 
 
-class Engine:
-    """A unit that serves one request after another."""
-
-    def __init__(self) -> None:
-        self.free = 0.0
-        self.busy = 0.0
-
-    def serve(self, now: float, cycles: float) -> float:
-        """Return when a request is served."""
-        self.free = max(self.free, now) + cycles
-        self.busy += cycles
-        return self.free
-
-
-class TensorCore(Engine):
-    """The tensor core of a sub-core, which loses time to other instructions while it has MMAs to do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pending: list[Ending] = []
-
-    def lose(self, now: float, cycles: float) -> None:
-        """Let all that has not ended end later."""
-        self.free += cycles
-        self.pending = [one for one in self.pending if one.done > now]
-        for one in self.pending:
-            one.done += cycles
-
-
 Go = Callable[[float, "int | None"], None]
 """What goes on at a time, with the number of the slice that let it."""
 
@@ -106,15 +80,6 @@ class Mbarrier:
 
 
 @dataclasses.dataclass
-class Ending:
-    """When asynchronous operations of a group end: their sources are read, all is done; the last one's slice."""
-
-    read: float = 0.0
-    done: float = 0.0
-    cause: int | None = None
-
-
-@dataclasses.dataclass
 class State:
     """A warp under way."""
 
@@ -129,6 +94,8 @@ class State:
     stores: Ending = dataclasses.field(default_factory=Ending)
     store_groups: list[Ending] = dataclasses.field(default_factory=list)
     copies: Ending = dataclasses.field(default_factory=Ending)
+    umma: Ending = dataclasses.field(default_factory=Ending)
+    """Of tcgen05.mma."""
     copy_groups: list[Ending] = dataclasses.field(default_factory=list)
     cluster_arrivals: int = 0
     last: float = 0.0
@@ -147,103 +114,6 @@ class Waited:
     """How often which engine or warp ended it."""
 
 
-@dataclasses.dataclass
-class Running:
-    """A segment that a warp runs."""
-
-    left: float
-    cost: Cost
-    then: Callable[[float], None]
-    rate: float = 1.0
-
-
-SHARED = ("lsu", "l2 read", "l2 write", "dram")
-"""Pipes that an SM has once; one sub-core may use them alone."""
-
-
-class SubCore:
-    """The warps of a sub-core that run segments, at the rates that its pipes leave them."""
-
-    def __init__(self, sm: Sm, rank: int) -> None:
-        self.sm = sm
-        self.rank = rank
-        self.shared: dict[str, float] = {}
-        """What it asks of the pipes that all sub-cores share."""
-        self.is_slowed = False
-        """Whether they slow it down."""
-        self.tensor = TensorCore()
-        self.active: list[Running] = []
-        self.last = 0.0
-        self.version = 0
-        self.busy: dict[str, float] = defaultdict(float)
-
-    def run(self, now: float, cost: Cost, then: Callable[[float], None]) -> None:
-        """Run a segment, and call `then` at its end."""
-        self._progress(now)
-        self.active.append(Running(cost.alone, cost, then))
-        self._plan(now)
-
-    def _progress(self, now: float) -> None:
-        passed = now - self.last
-        self.last = now
-        if passed <= 0:
-            return
-        stolen = 0.0
-        for one in self.active:
-            one.left -= passed * one.rate
-            stolen += one.cost.pipes.get("fma", 0.0) * passed * one.rate / one.cost.alone
-        beside = min(1.0, max(0.0, self.tensor.free - (now - passed)) / passed)
-        if stolen and beside:
-            self.tensor.lose(now - passed, stolen * beside * self.sm.rates.mma_stolen)
-
-    def _plan(self, now: float, spreads: bool = True) -> None:
-        """Set the rates of what runs, also on other sub-cores where a pipe that all share is overloaded."""
-        load: dict[str, float] = defaultdict(float)
-        for one in self.active:
-            for pipe, cycles in one.cost.pipes.items():
-                load[pipe] += cycles / one.cost.alone
-        if self.tensor.free > now:
-            for pipe, factor in self.sm.rates.beside_mma.items():
-                load[pipe] *= factor
-        if self.sm.queues_dram:
-            load.pop("dram", None)
-        asked = {pipe: load[pipe] for pipe in SHARED if pipe in load}
-        changed = asked != self.shared
-        self.shared = asked
-        others = [core for core in self.sm.cores[self.rank] if core is not self]
-        self.is_slowed = False
-        for pipe, own in asked.items():
-            load[pipe] = (own + sum(core.shared.get(pipe, 0.0) for core in others)) / SUB_CORES
-            self.is_slowed |= load[pipe] > 1.0
-        for one in self.active:
-            one.rate = 1.0 / max([1.0, *(load[pipe] for pipe in one.cost.pipes if pipe in load)])
-        self.version += 1
-        if self.active:
-            version = self.version
-            end = min(one.left / one.rate for one in self.active)
-            self.sm.at(now + max(0.0, end), lambda time: self._finish(time, version))
-        if spreads and changed:
-            for core in others:
-                if core.active and (self.is_slowed or core.is_slowed):
-                    core._progress(now)
-                    core._plan(now, spreads=False)
-
-    def _finish(self, now: float, version: int) -> None:
-        if version != self.version:
-            return
-        self._progress(now)
-        finished = [one for one in self.active if one.left <= 1e-6]
-        self.active = [one for one in self.active if one.left > 1e-6]
-        for one in finished:
-            for pipe, cycles in one.cost.pipes.items():
-                self.busy[pipe] += cycles
-            if self.sm.queues_dram and "dram" in one.cost.pipes:
-                self.sm.dram[self.rank].serve(now, one.cost.pipes["dram"] / SUB_CORES)
-        self._plan(now)
-        for one in finished:
-            one.then(now)
-
-
 class Sm:
     """The SM, with the CTAs of a cluster beside each other as if each had an SM of its own."""
 
@@ -260,6 +130,8 @@ class Sm:
         self.l2: dict[int, Engine] = {}
         self.dram: dict[int, Engine] = {}
         """The part of DRAM that an SM gets."""
+        self.umma: dict[int, Engine] = {}
+        """The tensor cores of SMs that have tensor memory."""
         self.queues_dram = False
         """Whether engines load from there, so that what threads store queues behind and before that."""
         self.stores: dict[int, Engine] = {}
@@ -307,6 +179,7 @@ class Sm:
             self.ports[rank] = Engine()
             self.l2[rank] = Engine()
             self.dram[rank] = Engine()
+            self.umma[rank] = Engine()
             self.stores[rank] = Engine()
         self.queues_dram = any(
             event is not None and event.site.kind in _LOADS for _, _, own in warps for _, event in own
@@ -458,6 +331,12 @@ class Sm:
                 state.store_groups.append(dataclasses.replace(state.stores))
         elif kind is Kind.COPY:
             self._copy(now, state, event)
+        elif kind is Kind.REQUEST:
+            self._request(now, state, event)
+        elif kind is Kind.TENSOR and event.site.detail == "mma":
+            self._multiply(now, state, event)
+        elif kind is Kind.TENSOR and event.site.detail == "commit":
+            self._commit(now, state, event)
         elif kind in (Kind.WGMMA_WAITED, Kind.WAITED):
             self._groups(now, state, event)
             return
@@ -479,6 +358,44 @@ class Sm:
             cause = self._slice(state, "work", "wgmma", began, end, event, issued, WGMMA.name)
         state.mmas = Ending(end, end + self.rates.mma_latency, cause)
         core.pending.append(state.mmas)
+
+    def _multiply(self, now: float, state: State, event: Event) -> None:
+        """Multiply by the tensor cores of one SM, or of the two of a pair of CTAs."""
+        _, descriptor, in_memory, ctas, *_ = event.values
+        rank = state.cta[1]
+        engines = [self.umma[one] for one in ((rank & ~1, rank | 1) if ctas == 2 else (rank,)) if one in self.umma]
+        takes = self.rates.tcgen05(ctas, umma_m(descriptor), umma_n(descriptor), bool(in_memory))
+        begin = max(now, *(one.free for one in engines))
+        for one in engines:
+            one.serve(begin, takes.interval)
+        done = begin + takes.latency
+        name = event_name(event.site.operation)
+        issued = self._slice(state, "issue", name, now, now, event)
+        cause = self._slice(state, "work", name, begin, begin + takes.interval, event, issued, TCGEN05.name)
+        state.umma = Ending(done, done, cause)
+
+    def _commit(self, now: float, state: State, event: Event) -> None:
+        """Arrive at the mbarriers of CTAs when what was issued before is multiplied."""
+        mbarrier, mask, *_ = event.values
+        rank = state.cta[1]
+        done = max(now, state.umma.done)
+        for target in [rank] if mask & _EVERY_CTA == _EVERY_CTA else [one for one in self.ports if mask >> one & 1]:
+            key = state.cta[0], self._own(mbarrier, rank, target)
+            self.at(done, lambda time, key=key: self._arrive(time, key, 1, 0, state.umma.cause))
+
+    def _request(self, now: float, state: State, event: Event) -> None:
+        """Ask for the work of a cluster that has not started."""
+        _, mbarrier, every, *_ = event.values
+        rank = state.cta[1]
+        done = now + self.rates.request
+        cause = self._slice(state, "issue", event_name(event.site.operation), now, now, event, mbarrier=mbarrier)
+        for target in self.ports if every else [rank]:
+            key = state.cta[0], self._own(mbarrier, rank, target)
+            self.at(done, lambda time, key=key: self._landed(time, key, _ANSWER, cause))
+
+    def _own(self, mbarrier: int, rank: int, target: int) -> int:
+        """Return the address of a CTA's mbarrier that stands where another one's does."""
+        return mbarrier + self.starts.get(target, 0) - self.starts.get(rank, 0) if self.starts else mbarrier
 
     def _groups(self, now: float, state: State, event: Event) -> None:
         """Wait until no more than some groups of an engine are left."""
@@ -559,15 +476,16 @@ class Sm:
         issued = self._slice(
             state, "issue", event_name(event.site.operation), now, now, event, mbarrier=mbarrier, bytes_=bytes_
         )
+        pairs = mask > _EVERY_CTA
+        mask &= _EVERY_CTA
         ranks = [rank] if mask == _EVERY_CTA else [one for one in self.ports if mask >> one & 1]
         for target in ranks:
             done = max(requested + latency, self.ports[target].serve(begin + latency, bytes_ / rates.tma_port))
             for core in self.cores[target]:
                 if core.tensor.free > now:
                     core.tensor.lose(now, rates.mma_lost * bytes_ / 1024)
-            barrier = mbarrier
-            if self.starts:
-                barrier += self.starts.get(target, 0) - self.starts.get(rank, 0)
+            first = ~int(pairs)  # of a pair, whose mbarrier is meant
+            barrier = self._own(mbarrier, rank & first, target & first)
             cause = self._slice(
                 state,
                 "work",
@@ -677,3 +595,13 @@ def _mma_n(detail: str) -> int:
     n = re.search(r"n=(\d+)", detail)
     assert n is not None, detail
     return int(n.group(1))
+
+
+def umma_m(descriptor: int) -> int:
+    """Return M of an instruction descriptor of tcgen05.mma: of both CTAs of a pair."""
+    return (descriptor >> 24 & 31) << 4
+
+
+def umma_n(descriptor: int) -> int:
+    """Return N of an instruction descriptor of tcgen05.mma."""
+    return (descriptor >> 17 & 63) << 3

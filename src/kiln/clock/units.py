@@ -10,12 +10,15 @@ import dataclasses
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from ..base_dsl.diagnostics import DSLRuntimeError, error
 
 FOLDER = Path(__file__).parents[1] / "hardware" / "units"
 FORMAT = "kiln.units/1"
+RATES = ("bytes/ns", "bytes/cycle", "MHz")
+"""Units of which more is faster; of all others less is."""
 MEASURED = "measured"
 """The source of a quantity that was measured by `kiln.clock.calibration`."""
 
@@ -58,6 +61,23 @@ class Units:
                 hint="kiln devices calibrate measures them on this machine's GPU",
             )
         return self.quantities[name]
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether most quantities were measured, so that the interval of predictions is that of the model."""
+        return 2 * sum(one.source == MEASURED for one in self.quantities.values()) > len(self.quantities)
+
+    def at_best(self) -> Units:
+        """Return the quantities as fast as they may be."""
+        return self._bound(lambda one: one.high if one.unit in RATES else one.low)
+
+    def at_worst(self) -> Units:
+        """Return the quantities as slow as they may be."""
+        return self._bound(lambda one: one.low if one.unit in RATES else one.high)
+
+    def _bound(self, value: Callable[[Quantity], float]) -> Units:
+        bounds = {name: dataclasses.replace(one, value=value(one)) for name, one in self.quantities.items()}
+        return dataclasses.replace(self, quantities=bounds)
 
     def __contains__(self, name: str) -> bool:
         return name in self.quantities

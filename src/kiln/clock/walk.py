@@ -33,6 +33,10 @@ _ANCHORS = (
     ("barrier", r"BAR\.(SYNC|ARV|RED)"),
     ("cluster", r"UCGABAR_ARV"),
     ("copy", r"LDGSTS"),
+    ("request", r"UGETNEXTWORKID"),
+    ("tcgen05 mma", r"UTC\w*MMA"),
+    ("tcgen05 commit", r"UTCBAR"),
+    ("tcgen05 copy", r"UTCCP"),
 )
 _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in _ANCHORS)
 _KINDS = {
@@ -44,7 +48,10 @@ _KINDS = {
     Kind.MBARRIER_INIT: "init",
     Kind.COPY: "copy",
     Kind.WAITED: "waited",
+    Kind.REQUEST: "request",
 }
+_TENSOR = {"mma": "tcgen05 mma", "commit": "tcgen05 commit", "cp": "tcgen05 copy"}
+_ALLOCATES = re.compile(r"UTCATOMSWS\S*FIND_AND_SET")
 _CLUSTER_BARRIER = 16
 WGMMA_ENGINE = 5
 
@@ -56,6 +63,8 @@ def anchor_of(event: Event) -> str | None:
         return None
     if kind is Kind.BOX:
         return event.site.detail
+    if kind is Kind.TENSOR:
+        return _TENSOR.get(event.site.detail)
     if kind is Kind.BARRIER:
         return "cluster" if event.values[0] == _CLUSTER_BARRIER else "barrier"
     if kind is Kind.COMMIT:
@@ -98,7 +107,11 @@ class Map:
     def __init__(self, code: Code, accessed: Callable[[Instruction], bool] = lambda one: False) -> None:
         """Take a kernel's code; `accessed` says of an instruction whether it accessed memory in the recorded run."""
         self.code = code
-        self.anchors = [anchor_at(one) for one in code.instructions]
+        # ptxas makes a loop with mbarriers of its own of an allocation of tensor memory
+        own = {one.place for one in code.instructions if _ALLOCATES.match(one.name) and one.place is not None}
+        self.anchors = [
+            None if one.place in own and one.name.startswith("SYNCS") else anchor_at(one) for one in code.instructions
+        ]
         self.accessed = [accessed(one) for one in code.instructions]
         self._ways: dict[int, dict[int, tuple[int, ...]]] = {}
 

@@ -26,6 +26,9 @@ from . import events
 from .expand import in_open_loop
 from .runtime.engine_table import BULK_STORE
 from .runtime.parts import set_sample
+from .runtime.record_access import Fields
+from .runtime.records import Mma
+from .runtime.umma import A_IN_TENSOR_MEMORY
 from .sanitizer.hooks import NoHooks
 
 if TYPE_CHECKING:
@@ -64,7 +67,8 @@ class Kind(enum.Enum):
     BULK = "bulk copy"
     """[target, source, bytes, mbarrier or 0]"""
     BOX = "tma"
-    """[tensor map, shared memory, mbarrier or 0, mask of CTAs, bytes, three coordinates, bytes of the tensor]"""
+    """[tensor map, shared memory, mbarrier or 0, mask of CTAs, bytes, three coordinates, bytes of the tensor]; bit 32 of the mask says that
+    the mbarrier of the first CTA of each pair is meant"""
     COMMIT = "commit"
     """[engine]"""
     WAITED = "waited"
@@ -75,10 +79,13 @@ class Kind(enum.Enum):
     WGMMA_WAITED = "wgmma waited"
     """[groups that may be left]"""
     TENSOR = "tensor memory"
-    """An operation of tensor memory [address, columns or form]"""
+    """An operation of tensor memory [address, columns or form]; an MMA [accumulators, instruction descriptor, 1 if A is in tensor memory,
+    CTAs that multiply together]; a commit [mbarrier, mask of CTAs]"""
     FENCE = "fence"
     ATOMIC = "atomic"
     """[address]; with the detail `HANDS_OUT` an addition to a counter that hands out tiles"""
+    REQUEST = "launch control"
+    """A request for the work of a cluster that has not started [answer, mbarrier, 1 if all CTAs of the cluster get it]"""
     DEPENDS = "launch dependency"
 
 
@@ -207,6 +214,9 @@ class EventHooks(NoHooks):
         self._event(b, Kind.ATOMIC, address)
         return address
 
+    def request(self, b: Builder, response: ir.Value, mbarrier: ir.Value, multicast: bool) -> None:
+        self._event(b, Kind.REQUEST, response, mbarrier, int(multicast))
+
     def depends(self, b: Builder) -> None:
         self._event(b, Kind.DEPENDS)
 
@@ -278,7 +288,8 @@ class EventHooks(NoHooks):
         whole = b.call(TENSOR_BYTES, [i64], [map_]).results[0]
         coordinates = [b.load(i32, b.byte_gep(places[0], 4 * mode)) for mode in range(3)]
         arrives = 0 if mbarrier is None else mbarrier
-        self._event(b, Kind.BOX, map_, shared, arrives, mask, bytes_, *coordinates, whole, detail=what)
+        ctas = b.binary("ori", _wide(b, mask), (cta_group - 1) << 32)
+        self._event(b, Kind.BOX, map_, shared, arrives, ctas, bytes_, *coordinates, whole, detail=what)
 
     def commit(self, b: Builder, engine: int) -> None:
         self._event(b, Kind.COMMIT, engine)
@@ -310,7 +321,11 @@ class EventHooks(NoHooks):
         self._event(b, Kind.TENSOR, detail="wait st" if stores else "wait ld")
 
     def tensor_mma(self, b: Builder, mma: ir.Value) -> None:
-        self._event(b, Kind.TENSOR, detail="mma")
+        record = Fields(b, mma, Mma)
+        flags = b.binary("andi", record.load("flags"), A_IN_TENSOR_MEMORY)
+        in_memory = b.value("arith.extui", int_type(32), (b.compare("ne", flags, 0),))
+        values = record.load("d"), record.load("idesc"), in_memory, record.load("cta_group")
+        self._event(b, Kind.TENSOR, *values, detail="mma")
 
     def tensor_copy(self, b: Builder, address: ir.Value, descriptor: ir.Value, form: int) -> None:
         self._event(b, Kind.TENSOR, address, form, detail="cp")

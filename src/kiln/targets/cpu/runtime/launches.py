@@ -46,6 +46,7 @@ class Job:
     smem: u64  # bytes of a group
     chunk: u64  # blocks that are taken at a time
     further: u64  # groups whose work a running one may take (`launch_control.py`)
+    sampled: u64  # where some groups run: the next one whose work is taken, of those that a GPU would not start at once; else 0
     first: u32  # of the order of blocks
     stride: u32
     site: i32
@@ -140,12 +141,16 @@ def next_cluster(job: Ptr[Job], seeded: u32, taken: u32, first: Ptr[u32]) -> boo
     """
     if seeded == 0 and taken >= job.further:
         return False
-    number = next_chunk(job)
-    if number >= job.total:
-        return False
-    cluster = number
-    if job.stride != 1 or job.first != 0:
-        cluster = (number * job.stride + job.first) % job.groups
+    if job.sampled != 0:
+        cluster = atomic("add", ref(job).sampled, u64(1))
+        if cluster >= job.groups:
+            return False
+    else:
+        cluster = next_chunk(job)
+        if cluster >= job.total:
+            return False
+    if job.sampled == 0 and (job.stride != 1 or job.first != 0):
+        cluster = (cluster * job.stride + job.first) % job.groups
     sizes = job.sizes
     for axis in (0, 1, 2):
         count = u64(sizes.grid[axis] // sizes.cluster[axis])
@@ -259,6 +264,7 @@ def launch(
     job.smem = u64(sizes.chunk) * sizes.group
     job.chunk = min(max(total // u64(u32(workers.value) * CHUNKS_PER_WORKER), u64(1)), u64(MAX_CHUNK))
     job.further = 0
+    job.sampled = 0
     if at_once != 0:
         job.chunk = 1
         clusters = max(u64(at_once) // sizes.group, u64(1))
@@ -273,6 +279,10 @@ def launch(
     if sample.value != 0 and u64(sample.value) < total:
         job.total = u64(sample.value)
         job.stride = u32(total // job.total)
+        if at_once != 0:
+            clusters = max(u64(at_once) // sizes.group, u64(1))
+            job.sampled = clusters
+            job.stride = u32(max(min(clusters, total) // job.total, u64(1)))
     # a seed repeats a run, whatever its blocks tell each other
     alone = workers.value < 2 or serial & 1 != 0 or schedule.value != 0
     run(job, frame != 0 or serial & 2 != 0, alone)
