@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -79,3 +80,55 @@ def test_wrong_values_are_seen_in_the_report_of_a_b200(monkeypatch: pytest.Monke
     assert b200.excess(exact.float(), left, right) < 1.0 < b200.excess((exact + 0.01).float(), left, right)
     codes = torch.tensor([[0x21, 0xF8]], dtype=torch.uint8)
     assert b200.wide(codes, torch.full((1, 1), 2.0), 4).tolist() == [[1.0, 2.0, -0.0, -12.0]]
+
+
+@pytest.fixture
+def against(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield importlib.import_module("against_cute_dsl")
+    sys.modules.pop("against_cute_dsl", None)
+
+
+def test_times_of_both_are_taken_in_turns(against, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two programs stand for the Pythons with the two packages; each writes down that it ran."""
+    pythons = []
+    for name, us in (("kiln", 10), ("cute", 12)):
+        python = tmp_path / name
+        python.write_text(
+            f'#!/bin/sh\n[ "$1" = -c ] && echo 1.0 && exit 0\n'
+            f"echo {name} $@ >> {tmp_path}/log\necho warm-up: 99 us\necho Execution time: 0.0{us} ms\n"
+        )
+        python.chmod(0o755)
+        pythons.append(str(python))
+    out = tmp_path / "out.jsonl"
+    words = [
+        "--kiln",
+        pythons[0],
+        "--cute-dsl",
+        pythons[1],
+        "--rounds",
+        "2",
+        "--out",
+        str(out),
+        "--",
+        "gemm.py",
+        "--m",
+        "8",
+    ]
+    assert against.main(words) == 0
+    assert "Kiln is 1.200 times as fast (1.200 to 1.200 in 2 rounds)" in capsys.readouterr().out
+    ran = (tmp_path / "log").read_text().splitlines()
+    assert [line.split()[0] for line in ran] == ["cute", "kiln", "kiln", "cute", "cute", "kiln"]
+    assert ran[0] == "cute gemm.py --m 8" and ran[1] == "kiln -m kiln run gemm.py --m 8"
+    record = json.loads(out.read_text())
+    assert record["versions"] == {"Kiln": "1.0", "CuTe DSL": "1.0"} and len(record["rounds"]) == 2
+
+
+def test_a_program_without_a_time_is_told(against, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\necho PASS\n")
+    silent.chmod(0o755)
+    assert against.main(["--kiln", str(silent), "--cute-dsl", str(silent), "--", "gemm.py"]) == 1
+    assert "printed no time" in capsys.readouterr().err
+    assert against.microseconds("took 3.5 ms, then 1.5e2 us") == 150.0
+    assert against.microseconds("time = 7", r"time = (?P<time>\d+)") == 7.0

@@ -1,6 +1,6 @@
 """Build the distributions, and try them in empty environments: `make wheel`, `make release-check`.
 
-    python tools/release.py build                   # dist/: the sdist, and the wheel made from it
+    python tools/release.py build [--sign KEY]      # dist/: the sdist, the wheel made from it, an SBOM, checksums
     python tools/release.py check [PYTHON ...]      # both, checked; the wheel tried with each Python that is found
     python tools/release.py check --root FOLDER     # also in a root of Debian (debootstrap --include=python3-venv)
 
@@ -22,6 +22,8 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
+
+import release_files
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
@@ -48,6 +50,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
         "pythons", nargs="*", metavar="PYTHON", help="interpreters; by default all of 3.10 to 3.14 found"
     )
     parser.add_argument("--root", help="a folder with a system of Debian, to try the wheel in by chroot")
+    parser.add_argument("--sign", metavar="KEY", help="sign the checksums by GnuPG with this key")
     return parser.parse_intermixed_args(words)
 
 
@@ -57,6 +60,8 @@ def main() -> int:
         folder = Path(name)
         python = make_environment(sys.executable, folder / "tools", *TOOLS)
         sdist, wheel = build(python)
+        for each in release_files.write(DIST, sdist, wheel, args.sign):
+            print(each.name)
         if args.what == "build":
             return 0
         failed = [*check_files(python, sdist, wheel), *check_sdist(sdist, wheel, folder)]
@@ -116,6 +121,7 @@ def check_files(python: str, sdist: Path, wheel: Path) -> list[str]:
         for name in in_wheel
         if not re.match(r"(kiln|cutlass|cutlass-stubs|kiln_dsl-[^/]+)/", name)
     ]
+    wrong += release_files.unfilled_urls(about) + release_files.wrong_sums(DIST)
     text = str(about.get_payload())
     wrong += [f"the description has the relative link {link}" for link in re.findall(r"\]\((?!https?:)[^)]*\)", text)]
     wrong += [f"the version is {about['Version']}: no release"] if re.search("dev|[+]", about["Version"]) else []
