@@ -34,7 +34,8 @@ NARROWER = {"sys": "gpu", "gpu": "cta"}
 OF_ATOMS = {"memory_scope": {"SYS": "GPU", "GPU": "CTA"}, "memory_order": {"VOLATILE": "WEAK", "RELAXED": "WEAK"}}
 """Options of copy atoms, and what is weaker."""
 _FINDING = re.compile(r"([\w./-]+\.py):(\d+): (?:DSLWarning: )?(race|sync|memory|deadlock)( in [^\n]*)")
-_DEADLOCK = re.compile(r"deadlock in kernel")
+_DEADLOCK = re.compile(r"deadlock (in kernel|of several devices)")
+_ERROR = re.compile(r"^\[\d+\] ([\w.]*(?:Error|Fault|Exception))\b", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -129,7 +130,8 @@ def verdict(before: Outcome, after: Outcome) -> str:
         return "deadlock"
     if after.status == 124:
         return "no end"
-    return "wrong result" if after.status and not before.status else ""
+    errors = {*_ERROR.findall(after.text)} - {*_ERROR.findall(before.text)}
+    return "wrong result" if errors or (after.status and not before.status) else ""
 
 
 def main(argv: Sequence[str]) -> int:
