@@ -14,11 +14,11 @@ CHANGED = [
     ("rows of others", "cute.recast_ptr(acc_ptr + N, dtype=kind.scale)", "cute.recast_ptr(acc_ptr + N + 1, dtype=kind.scale)"),
     ("copied after the MMAs", """            cute.copy(copy_sfb, source_sfb[at], target_sfb)
             mma.set(tcgen05.Field.ACCUMULATE, k != 0)
-            stage = (None, None, None, full.index)
-            cute.gemm(mma, acc, [frag_a[stage], sfa_tmem], [frag_b[stage], sfb_tmem], acc)
+            held = (None, None, None, full.index)
+            cute.gemm(mma, acc, [frag_a[held], sfa_tmem], [frag_b[held], sfb_tmem], acc)
 """, """            mma.set(tcgen05.Field.ACCUMULATE, k != 0)
-            stage = (None, None, None, full.index)
-            cute.gemm(mma, acc, [frag_a[stage], sfa_tmem], [frag_b[stage], sfb_tmem], acc)
+            held = (None, None, None, full.index)
+            cute.gemm(mma, acc, [frag_a[held], sfa_tmem], [frag_b[held], sfb_tmem], acc)
             cute.copy(copy_sfb, source_sfb[at], target_sfb)
 """),
     ("not copied", "            cute.copy(copy_sfb, source_sfb[at], target_sfb)\n", ""),
@@ -26,13 +26,13 @@ CHANGED = [
     ("over those of A", "acc_ptr + N + M // 32 * kind.scales // 4, dtype", "acc_ptr + N + 1, dtype"),
     ("released before they are copied", """            cute.copy(copy_sfb, source_sfb[at], target_sfb)
             mma.set(tcgen05.Field.ACCUMULATE, k != 0)
-            stage = (None, None, None, full.index)
-            cute.gemm(mma, acc, [frag_a[stage], sfa_tmem], [frag_b[stage], sfb_tmem], acc)
+            held = (None, None, None, full.index)
+            cute.gemm(mma, acc, [frag_a[held], sfa_tmem], [frag_b[held], sfb_tmem], acc)
             full.release()
 """, """            full.release()
             cute.copy(copy_sfb, source_sfb[at], target_sfb)
             mma.set(tcgen05.Field.ACCUMULATE, k != 0)
-            stage = (None, None, None, full.index)
-            cute.gemm(mma, acc, [frag_a[stage], sfa_tmem], [frag_b[stage], sfb_tmem], acc)
+            held = (None, None, None, full.index)
+            cute.gemm(mma, acc, [frag_a[held], sfa_tmem], [frag_b[held], sfb_tmem], acc)
 """),
 ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Softmax of the kernel library: rows held by several warps, and rows shared by the blocks of a cluster; half in shared memory.
+"""Softmax of the kernel library: rows held by several warps, and rows shared by the blocks of a cluster; half in shared memory; or
+read twice, in chunks.
 
 Quantised LayerNorm: several rows of a block, the next of which is loaded while one is computed.
 
@@ -27,6 +28,9 @@ def run(kernels):
         kernels.RowwiseConfig(threads=64, row_threads=64, smem_vectors=1),
     )
     right = all(np.abs(kernels.softmax(x, config=config) - softmax(x)).max() < 1e-5 for config in configs)
+    long = np.random.default_rng(6).standard_normal((2, 8192)).astype(np.float32)
+    chunks = kernels.RowwiseConfig(threads=32, row_threads=32, cluster=2)  # read twice: more than threads hold
+    right = right and np.abs(kernels.softmax(long, config=chunks) - softmax(long)).max() < 1e-5
     return right and double_buffered(kernels, x) and twice(kernels, x)
 
 
@@ -47,8 +51,8 @@ def twice(kernels, x):
 
     @cute.jit
     def launch(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor):
-        kernel((x, y), Int32(5), Int32(512), steps, (), Int32(5), Int64(0))
-        kernel((y, z), Int32(5), Int32(512), steps, (), Int32(5), Int64(0))
+        kernel((x, y), Int32(5), Int32(512), Int32(0), steps, (), Int32(5), Int64(0))
+        kernel((y, z), Int32(5), Int32(512), Int32(0), steps, (), Int32(5), Int64(0))
 
     y, z = np.zeros_like(x), np.zeros_like(x)
     launch(*(from_dlpack(a) for a in (x, y, z)))
