@@ -137,6 +137,23 @@ def extents_of(layout: object, iterator: object) -> Extents | None:
     return Extents.of(layout, iterator) if watched() or _followed(iterator) else None
 
 
+def extents_of_view(layout: object, iterator: object) -> Extents | None:
+    """Return the extents of a tensor that a kernel makes of a pointer and a layout; None if nobody asks for coordinates.
+
+    A mode of stride 0 repeats one element, and nothing lies behind its end: a row of statistics seen as a matrix may
+    be partitioned as a matrix of more columns, as one CTA of a pair does.
+    """
+    extents = extents_of(layout, iterator)
+    if extents is None or _followed(iterator) or not isinstance(layout, Layout):
+        return extents
+    strides = flatten_to_tuple(layout.stride)
+    sizes = tuple(
+        _UNBOUNDED if isinstance(d, int) and d == 0 and not (isinstance(n, int) and n == 1) else n
+        for n, d in zip(extents.sizes, strides, strict=True)
+    )
+    return Extents(extents.layout, extents.origin, sizes, extents.root)
+
+
 def _followed(iterator: Any) -> bool:
     active = tracing.current()
     in_gmem = iterator.memspace in (AddressSpace.gmem, AddressSpace.generic)

@@ -31,7 +31,7 @@ from ..layout.offset_width import needs_wide_offsets, with_wide_strides
 from ..layout.recast import recast_layout
 from ..layout.tiling import make_fragment_layout
 from . import vector_access
-from .extents import Extents, check_element, check_elements, coerce, extents_of, join
+from .extents import Extents, check_element, check_elements, coerce, extents_of, extents_of_view, join
 from .iterator import Coordinates, TensorIterator
 from .leaf_values import join_layouts, leaf_like, leaf_value
 from .pointer import AddressSpace, Pointer, conversion, element_bits, element_value
@@ -595,7 +595,7 @@ def make_tensor(iterator: object, layout: object, *, loc: object = None, ip: obj
     if isinstance(iterator, TracedTensor):
         iterator = iterator._iterator
     if isinstance(iterator, TensorIterator):
-        extents = extents_of(layout, iterator) if iterator.in_memory else None
+        extents = extents_of_view(layout, iterator) if iterator.in_memory else None
         return TracedTensor(iterator.viewed(layout), layout, extents=extents)
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
         return TracedTensor(Coordinates(as_int_tuple(iterator, "a coordinate")), layout)

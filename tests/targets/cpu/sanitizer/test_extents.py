@@ -210,6 +210,29 @@ def test_each_of_two_tensors_has_its_end() -> None:
 
 
 @cute.kernel
+def statistics(y: cute.Tensor, row: Int32, column: Int32, columns: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    memory = cute.arch.alloc_smem(Float32, 64)
+    values = cute.make_tensor(memory, cute.make_layout((32, columns), stride=(1, 0)))
+    for i in range(8):
+        memory[8 * t + i] = Float32(1)
+    cute.arch.sync_threads()
+    y[t] = values[t + row, column]
+
+
+@cute.jit
+def run_statistics(y: cute.Tensor, row: Int32, column: Int32, columns: Constexpr):
+    statistics(y, row, column, columns).launch(grid=1, block=8)
+
+
+def test_a_repeated_column_has_no_end_and_one_column_has() -> None:
+    (y,) = zeros(8)
+    assert found(run_statistics, y, 0, 40, 16) == [] and y.all()
+    assert outside(found(run_statistics, y, 32, 0, 16), "memory", (32, 0))
+    assert outside(found(run_statistics, y, 0, 2, 1), "memory", (0, 2))
+
+
+@cute.kernel
 def padded(y: cute.Tensor, c: Int32):
     t, _, _ = cute.arch.thread_idx()
     memory = cute.arch.alloc_smem(Float32, 8 * 9)
