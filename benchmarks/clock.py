@@ -4,7 +4,8 @@
     python benchmarks/clock.py [report] [--only TEXT] [--jobs 2] [--save]       # needs none
 
 `measure` writes data/clock_h200.jsonl; a row's name says the program and its shape. No constant of the clock is fitted to a row. Rows
-are "held out" that nobody had looked at before the model had its form.
+are "held out" that nobody had looked at when GEMMs and attention were modelled. Since then memory and launches were modelled anew, with a look
+at rows, decode and backward.
 """
 
 from __future__ import annotations

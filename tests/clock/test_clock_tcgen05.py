@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -42,6 +43,8 @@ def test_instructions_take_what_was_published():
     assert rates.tcgen05(1, 128, 64, True).interval < rates.tcgen05(1, 128, 64, False).interval  # A is not read
     between = rates.tcgen05(2, 256, 192, False).interval
     assert rates.tcgen05(2, 256, 128, False).interval < between < rates.tcgen05(2, 256, 256, False).interval
+    halved = dataclasses.replace(rates, umma_rows=rates.umma_at_twice()).tcgen05(2, 256, 256, False)
+    assert math.isclose(halved.interval, 128.75 / 2, rel_tol=1e-3)
     assert rates.mma_rows == {} and rates.mma_stolen == 0.0
 
 

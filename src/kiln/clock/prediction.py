@@ -359,7 +359,7 @@ def _changes(rates: Rates, busy: dict[str, float]) -> Iterator[tuple[str, Rates]
     """Yield what may be changed of the units that a kernel uses, in words and as rates."""
     if busy.get("tensor"):
         halved = {n: cycles / 2 for n, cycles in rates.mma_rows.items()}
-        yield "MMAs twice as fast", dataclasses.replace(rates, mma_rows=halved)
+        yield "MMAs twice as fast", dataclasses.replace(rates, mma_rows=halved, umma_rows=rates.umma_at_twice())
         if busy.get("fma", 0.0) > 0.1:
             yield "arithmetic took nothing of the tensor cores", dataclasses.replace(rates, mma_stolen=0.0)
     if busy.get("tma load"):

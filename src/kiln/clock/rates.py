@@ -203,6 +203,13 @@ class Rates:
         interval = max(n / low * one.interval * 0.5, one.interval + (other.interval - one.interval) * part)
         return Umma(interval, one.latency + (other.latency - one.latency) * part)
 
+    def umma_at_twice(self) -> dict[tuple[int, int, bool], dict[int, Umma]]:
+        """Return instructions of tcgen05.mma that take half as long."""
+        return {
+            group: {n: Umma(one.interval / 2, one.latency - one.interval / 2) for n, one in row.items()}
+            for group, row in self.umma_rows.items()
+        }
+
     def mma(self, n: int) -> float:
         """Return the cycles of a WGMMA whose K has 32 bytes."""
         measured = sorted(self.mma_rows)
