@@ -189,7 +189,9 @@ def test_what_a_wait_costs_is_how_long_tensor_cores_are_idle_after_it():
     static = kernel(WGMMA_LOOP.format(left="0x0", work=""))
     (one,) = flaws(Facts("product", static, clock=predicted(tensor_idle={"product.py:9": 0.12})))
     assert (one.name, one.line, one.cost, one.page) == ("wait-in-every-step", 9, 0.12, "wait-for-all-wgmma")
-    assert flaws(Facts("product", static, clock=predicted())) == [], "it costs nothing"
+    assert flaws(Facts("product", static, clock=predicted(tensor_idle={"product.py:9": 0.0}))) == [], "it costs nothing"
+    (unseen,) = flaws(Facts("product", static, clock=predicted()))
+    assert (unseen.name, unseen.cost, unseen.by) == ("wait-in-every-step", None, "")
     (sampled,) = flaws(Facts("product", static, samples={("/a/product.py", 9): 0.3}))
     assert (sampled.cost, sampled.by) == (0.3, "samples at this line")
 

@@ -136,8 +136,9 @@ def _wait_in_every_step(facts: Facts) -> Iterator[Flaw]:
 
 
 def _idle_after(facts: Facts, file: str, line: int) -> float | None:
+    """Return how long tensor cores are idle after the waits of a line; None if the clock saw none there."""
     waits = facts.clock.get("tensor_idle", {}) if facts.clock else {}
-    return waits.get(f"{os.path.basename(file)}:{line}", 0.0) if facts.clock else None
+    return waits.get(f"{os.path.basename(file)}:{line}")
 
 
 def _late_data(facts: Facts) -> Iterator[Flaw]:

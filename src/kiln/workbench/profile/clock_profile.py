@@ -82,7 +82,7 @@ def to_json(prediction: Prediction, trace: Trace) -> Record:
 
 
 def tensor_idle(trace: Trace, cycles: float) -> dict[str, float]:
-    """Return the part of the time that tensor cores are idle just after the waits for MMAs of each line."""
+    """Return the part of the time that tensor cores are idle just after the waits for MMAs of each line that waits."""
     engines = {number for number, track in enumerate(trace.tracks) if track.engine == WGMMA.name}
     works = sorted((each.begin, each.end) for each in trace.events if each.track in engines and each.kind == "work")
     idle: list[tuple[float, float]] = []
@@ -92,10 +92,10 @@ def tensor_idle(trace: Trace, cycles: float) -> dict[str, float]:
             idle.append((until, begin))
         until = end if until == math.inf else max(until, end)
     ends = [(each.end, each.line) for each in trace.events if each.name == "wgmma_wait" and each.line]
-    lost: dict[str, float] = {}
+    lost = {line: 0.0 for _, line in ends}
     for begin, end in idle:
         for line in {line for at, line in ends if begin <= at <= end}:
-            lost[line] = lost.get(line, 0.0) + (end - begin) / max(1.0, cycles)
+            lost[line] += (end - begin) / max(1.0, cycles)
     return lost
 
 
