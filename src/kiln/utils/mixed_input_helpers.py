@@ -341,7 +341,7 @@ def get_smem_layout_scale(
 
 
 def scale_tma_partition(
-    tCsS: object, tCgS: object, tma_atom_s: object, block_in_cluster_coord_vmnk: Any, scale_cta_layout: object
+    tCsS: cute.Tensor, tCgS: cute.Tensor, tma_atom_s: object, block_in_cluster_coord_vmnk: Any, scale_cta_layout: object
 ) -> tuple[Any, Any]:
     """Return the parts of shared and global memory of the TMA load of scale factors, each factor once.
 
@@ -429,7 +429,7 @@ def epilog_gmem_copy_and_partition(
     gC_mnl_tma: Any,
     gC_mnl_simt: Any,
     epi_tile: Any,
-    sC: object,
+    sC: cute.Tensor,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Return the TMA store of C with its parts of shared and global memory, and the store of threads with its part.
 

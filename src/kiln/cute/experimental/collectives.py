@@ -13,6 +13,7 @@ from ...utils.layout_enum import LayoutEnum
 from ..atoms.mma import MmaAtom
 from ..nvgpu import CopyUniversalOp, tcgen05
 from ..tensor.iterator import AddressSpace
+from ..tensor.tensor import Tensor
 from .buffers import allocate
 from .copies import partition_and_copy
 from .pipelines import TMAStorePipeline, TMAToUMMAPipeline
@@ -53,7 +54,7 @@ def _atom(mma_atom: object, what: str) -> MmaAtom:
     return mma_atom
 
 
-def dot(mma_atom: object, a: object, b: object, c: object, *, loc: object = None, ip: object = None) -> None:
+def dot(mma_atom: object, a: object, b: object, c: Tensor, *, loc: object = None, ip: object = None) -> None:
     """Compute C = A B, or C += A B where the atom's field ACCUMULATE holds. A warp calls it.
 
     A (MMA, MMA_M, MMA_K) and B (MMA, MMA_N, MMA_K) are in shared memory, or A is in tensor memory; C (MMA, MMA_M,
@@ -69,7 +70,7 @@ def dot_block_scaled(
     sfa: object,
     b: object,
     sfb: object,
-    c: object,
+    c: Tensor,
     *,
     loc: object = None,
     ip: object = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from ...base_dsl.diagnostics import type_error
 from ..layout.algebra import coalesce, composition
@@ -19,6 +19,28 @@ from .tma_atom import tma_trait
 __all__ = ["tma_partition"]
 
 
+@overload
+def tma_partition(
+    atom: object,
+    cta_coord: object,
+    cta_layout: object,
+    smem_tensor: Tensor,
+    gmem_tensor: Tensor,
+    *,
+    loc: object = None,
+    ip: object = None,
+) -> tuple[TracedTensor, TracedTensor]: ...
+@overload
+def tma_partition(
+    atom: object,
+    cta_coord: object,
+    cta_layout: object,
+    smem_tensor: Tensor,
+    gmem_tensor: Sequence[Tensor],
+    *,
+    loc: object = None,
+    ip: object = None,
+) -> tuple[TracedTensor, ...]: ...
 def tma_partition(
     atom: object,
     cta_coord: object,
