@@ -21,7 +21,8 @@ rank = int(os.environ["RANK"])
 torch.cuda.set_device(rank)
 dist.init_process_group("nccl")
 HAS_READ = vars(sys).setdefault("rank 1 has read", threading.Event())
-"""An order of the ranks that the sanitizer does not know."""
+HAS_WRITTEN = vars(sys).setdefault("rank 0 has written", threading.Event())
+"""Orders of the ranks that the sanitizer does not know."""
 
 
 @cute.kernel
@@ -141,6 +142,40 @@ def launches(meets):
     dist.barrier()
 
 
+def beside(how):
+    """Rank 0 writes data while rank 1 uses its shape, the columns beside it, or one of them."""
+    memory = Memory()
+    wide = symm_mem.empty(N, 2, device="cuda")
+    column = symm_mem.rendezvous(wide, dist.group.WORLD).get_buffer(1, (N, 2), torch.float32)[:, 0]
+    if rank == 0:
+        call_send(column, memory.flag, "nothing")
+    elif how == "shape":
+        torch.zeros_like(wide), torch.empty_like(wide), wide.new_empty(2)
+    else:
+        wide[:, ["column", "other"].index(how)].fill_(1.0)
+    dist.barrier()
+
+
+def message(comes_first):
+    """Rank 0 writes data and sends a message, before or after; rank 1 has it when both are done, and reads the data."""
+    memory = Memory()
+    number = torch.zeros(1)
+    if rank == 0:
+        if comes_first:
+            dist.send(number, 1)
+        call_send(memory.data, memory.flag, "nothing")
+        if comes_first:
+            HAS_WRITTEN.set()
+        else:
+            dist.send(number, 1)
+    else:
+        if comes_first:
+            HAS_WRITTEN.wait()
+        dist.recv(number, 0)
+        call_receive(memory.data, memory.flag, out, "nothing")
+    dist.barrier()
+
+
 def later_launch():
     """Rank 1 waits for the flag in one launch, and reads the data in the next one."""
     memory = Memory()
@@ -234,10 +269,15 @@ CASES = {
     "narrow wait": lambda: flag("release sys", "acquire gpu"),
     "launches that meet": lambda: launches(True),
     "launches that do not": lambda: launches(False),
+    "a message afterwards": lambda: message(False),
+    "a message before": lambda: message(True),
     "a later launch": later_launch,
     "the host after a barrier": lambda: host(True),
     "the host at once": lambda: host(False),
     "the host reads at once": lambda: host(False, reads=True),
+    "the host uses a shape": lambda: beside("shape"),
+    "the host in another column": lambda: beside("other"),
+    "the host in a column": lambda: beside("column"),
     "a flag that is reset": lambda: old_flag(True),
     "an old flag": lambda: old_flag(False),
     "two views, atomic": lambda: views(True),

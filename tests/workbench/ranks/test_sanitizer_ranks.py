@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
+
+import kiln
+from kiln.targets.cpu.sanitizer import state
+from kiln.workbench.ranks import checked, heap
+from kiln.workbench.serve_cuda import memory, ranks
 
 pytest.importorskip("torch")
 
@@ -14,8 +21,11 @@ RIGHT = {
     "release and acquire",
     "fence and relaxed",
     "launches that meet",
+    "a message afterwards",
     "a later launch",
     "the host after a barrier",
+    "the host uses a shape",
+    "the host in another column",
     "a flag that is reset",
     "two views, atomic",
     "packets that are read",
@@ -29,7 +39,9 @@ WRONG = {
     "narrow wait": "device-scope",
     "launches that do not": "read-write or write-read",
     "the host at once": "write-write",
+    "the host in a column": "write-write",
     "the host reads at once": "read-write or write-read",
+    "a message before": "write-read",
     "an old flag": "read-write",
     "two views, plain": "atomic",
     "packets that nobody reads": "overwritten",
@@ -48,6 +60,66 @@ def test_rules_across_devices(child):
     missed = {name: found.get(name) for name, rule in WRONG.items() if not set(rule.split(" or ")) & set(found[name])}
     assert missed == {} and set(found) == RIGHT | WRONG.keys()
     assert "of an allocation of 128 bytes of device 1" in done.stderr and "on device 0" in done.stderr
+
+
+def test_nothing_is_locked_while_the_sanitizer_is_told(monkeypatch):
+    """Another thread may have the detector's turn, and its garbage collector free memory."""
+    own = heap.Heap(1)
+    blocks = [own.allocate(0, 64) for _ in range(2)]
+    own.free(blocks[0])
+    ended = []
+
+    def told(*_):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(5)
+        ended.append(not thread.is_alive())
+
+    work = lambda: own.free(blocks[1])
+    monkeypatch.setattr(checked, "takes", told)
+    assert own.allocate(0, 64).address == blocks[0].address
+    monkeypatch.setattr(ranks, "accesses", told)
+    monkeypatch.setattr(ranks._current, "number", 0)
+    source, target = (ctypes.create_string_buffer(8) for _ in range(2))
+    work = lambda: memory.fill(ctypes.addressof(source), 1, 1, 0)
+    memory.copy(ctypes.addressof(target), ctypes.addressof(source), 8)
+    assert ended and all(ended)
+
+
+def test_lanes_of_threads_that_have_ended(monkeypatch):
+    """A thread gets the lane of one whose end it knows, else a new one."""
+
+    def point(forgotten=0, **ended):
+        it = state.Point()
+        it.forgotten = forgotten
+        for lane, time in ended.items():
+            it.ended[int(lane[1:])] = time
+        return it
+
+    own = checked._Checked()
+    monkeypatch.setattr(checked, "_checked", own)
+    own.free = [5]
+    own.retired = {3: point(_3=2), 4: point(_4=7)}
+    assert checked._new_lane(point(_3=1, _4=7)) == 4
+    assert checked._new_lane(point(_3=1)) == 5
+    own.free = [6]
+    assert checked._new_lane(point(forgotten=1)) == 3
+    assert checked._new_lane(None) == 6 and not own.retired
+
+
+def test_the_host_is_checked_where_the_sanitizer_is_on(monkeypatch):
+    seen = []
+    own = checked._Checked()
+    own.heap = heap.Heap(1)
+    address = own.heap.allocate(0, 64).address
+    monkeypatch.setattr(checked, "_checked", own)
+    monkeypatch.setattr(checked.several, "host_access", lambda *what: seen.append(what))
+    monkeypatch.delenv("KILN_SANITIZE", raising=False)
+    checked.accesses(address, 4, True)
+    assert not seen
+    with kiln.sanitize():
+        checked.accesses(address, 4, True)
+    assert len(seen) == 1
 
 
 def test_a_deadlock_says_who_wrote_last(child, tmp_path):

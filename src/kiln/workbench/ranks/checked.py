@@ -15,6 +15,7 @@ from kiln._support import fork_safe
 from kiln.base_dsl import sanitizing
 from kiln.base_dsl.diagnostics import Span
 from kiln.targets.cpu.sanitizer import several
+from kiln.targets.cpu.sanitizer import state as native
 
 from ..serve_cuda import device as served
 from ..serve_cuda import ranks
@@ -25,7 +26,7 @@ _SKIPPED = ("kiln", "torch", "threading", "runpy", "contextlib", "weakref")
 
 
 class _Lane(threading.local):
-    """The number by which the sanitizer knows a thread; None: it has none yet."""
+    """The number by which the sanitizer knows a thread, a rank's own that of the rank; None: it has none yet."""
 
     number: int | None = None
 
@@ -47,9 +48,12 @@ class _Checked:
         self.unwatched: Memory | None = None
         """The memory that it will watch when it is used."""
         self.free: list[int] = []
+        """Lanes that no thread has had."""
+        self.retired: dict[int, native.Point] = {}
+        """Lanes of threads that have ended, and all that these knew."""
         self.lock = fork_safe.rlock()
-        self.pending: list[tuple[int, int, int, bool]] = []
-        """Memory that was given back, its device, and whether that has ended, until the detector hears of it."""
+        self.pending: list[tuple[int, int, int]] = []
+        """Memory that was given back, and its device, until the detector hears of it."""
 
 
 _lane = _Lane()
@@ -90,41 +94,70 @@ def _place() -> several.Place:
     return several.Place(served.current_number(), _here())
 
 
-def _here() -> int:
-    """Return the lane of this thread. A rank's own is its number; those that it starts get others."""
+def lead(number: int) -> None:
+    """This thread is the one that runs the program of a rank."""
+    _lane.number = number
+
+
+def _here(start: native.Point | None = None) -> int:
+    """Return the lane of this thread, which begins after `start`."""
     if _lane.number is None:
-        main = threading.current_thread().name == f"rank {ranks.current()}"
         with _checked.lock:
-            _lane.number = int(ranks.current() or 0) if main or not _checked.free else _checked.free.pop(0)
+            _lane.number = _new_lane(start)
     return _lane.number
+
+
+def _new_lane(start: native.Point | None) -> int:
+    """Return a lane for a thread. It is not that of a thread whose launches could race with this one's, if there is another."""
+    joined = [lane for lane, end in _checked.retired.items() if start is not None and _knows(start, lane, end)]
+    if joined or (_checked.retired and not _checked.free):
+        lane = joined[0] if joined else next(iter(_checked.retired))
+        del _checked.retired[lane]
+    else:
+        lane = _checked.free.pop(0) if _checked.free else int(ranks.current() or 0)
+    return lane
+
+
+def _knows(point: native.Point, lane: int, end: native.Point) -> bool:
+    """Return whether what a thread had done in its lane at its end comes before a point."""
+    if point.forgotten != end.forgotten:
+        return point.forgotten > end.forgotten
+    return point.ended[lane] >= end.ended[lane]
 
 
 # --- who has waited for whom -----------------------------------------------------------------------------------------
 
 
-def point() -> int | None:
-    """Return what stands for all that this thread has done so far."""
+def point() -> native.Point | None:
+    """Return what stands for all that this thread has done so far. Nothing may be locked: this waits for launches."""
+    return several.host_point(_here()) if is_on() else None
+
+
+def after(other: object) -> None:
+    """This thread has waited for what `point` returned in another one."""
+    if is_on() and isinstance(other, native.Point):
+        several.host_follow(_here(other), other)
+
+
+def retire() -> None:
+    """This thread ends, and its lane is another's."""
+    if _checked.heap is not None and _lane.number is not None and _lane.number >= len(_checked.heap.ranges()):
+        lane, _lane.number = _lane.number, None
+        end = several.host_point(lane)
+        several.host_retire(lane)
+        with _checked.lock:
+            _checked.retired[lane] = end
+
+
+def lane() -> int | None:
+    """Return what stands for this thread in `meet`."""
     return _here() if is_on() else None
 
 
-def after(other: int | None) -> None:
-    """This thread has waited for what `point` returned in another one."""
-    if is_on() and other is not None and other != _here():
-        several.host_follow(_here(), other)
-
-
-def retire(lane: int | None) -> None:
-    """A thread has ended and was joined: its lane is free."""
-    if _checked.heap is not None and lane is not None and lane >= len(_checked.heap.ranges()):
-        several.host_retire(lane)
-        with _checked.lock:
-            _checked.free.append(lane)
-
-
-def meet(points: Sequence[int | None]) -> None:
-    """Threads have waited for each other."""
+def meet(lanes: Sequence[int | None]) -> None:
+    """Threads, which do nothing else now, have waited for each other."""
     if is_on():
-        several.host_meet(list(dict.fromkeys(each for each in points if each is not None)))
+        several.host_meet(list(dict.fromkeys(each for each in lanes if each is not None)))
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
@@ -136,7 +169,7 @@ def gives_back(device: int, low: int, high: int) -> bool:
     The garbage collector may call this anywhere, also where the detector is at work.
     """
     if is_on():
-        _checked.pending.append((device, low, high, False))
+        _checked.pending.append((device, low, high))
     return is_on()
 
 
@@ -144,25 +177,25 @@ def tell_pending() -> None:
     """Tell the detector of memory that was given back."""
     while _checked.heap is not None and _checked.pending:
         try:
-            device, low, high, has_ended = _checked.pending.pop(0)
+            device, low, high = _checked.pending.pop(0)
         except IndexError:  # another thread was faster
             return
-        several.host_frees(low, high, has_ended, several.Place(device, device))
-        if not has_ended:
-            _checked.heap.reuse(device, low, high - low)
+        several.host_frees(low, high, False, several.Place(device, _here()))
+        _checked.heap.reuse(device, low, high - low)
 
 
 def takes(device: int, low: int, high: int) -> None:
     """Memory that was given back is used again, and cleared."""
     if is_on():
-        several.host_takes(low, high, several.Place(device, device))
+        several.host_takes(low, high, several.Place(device, _here()))
 
 
 def ends(rank: int) -> None:
     """A rank has ended, and its device's memory with it."""
     if _checked.heap is not None:
-        _checked.pending += [(rank, low, high, True) for low, high in _checked.heap.allocations(rank)]
         tell_pending()
+        for low, high in _checked.heap.allocations(rank):
+            several.host_frees(low, high, True, several.Place(rank, _here()))
 
 
 def last_write(address: int) -> str:
@@ -170,10 +203,15 @@ def last_write(address: int) -> str:
     return several.last_write(address) if is_on() else ""
 
 
-def accesses(address: int, size: int, write: bool) -> None:
-    """This thread reads or writes memory."""
-    if _checked.heap is not None and size and _checked.heap.device_of(address) is not None:
-        several.host_access(address, size, write, _span())
+def watches(address: int) -> bool:
+    """Return whether the sanitizer looks at accesses of this thread to an address."""
+    return _checked.heap is not None and bool(sanitizing.kinds()) and _checked.heap.device_of(address) is not None
+
+
+def accesses(address: int, size: int, write: bool, offsets: Sequence[int] = (0,)) -> None:
+    """This thread reads or writes some bytes of memory at each of some offsets from an address."""
+    if size and watches(address):
+        several.host_access([address + offset for offset in offsets], size, write, _span())
 
 
 def _span() -> Span | None:

@@ -62,17 +62,17 @@ class Heap:
         checked.tell_pending()
         with self._lock:
             free = self._free[device].get(rounded)
-            if free:
-                address = free.pop(0)
-                checked.takes(device, address, address + rounded)
-                ctypes.memset(address, 0, rounded)
-            else:
-                address = self._ends[device]
+            address = free.pop(0) if free else self._ends[device]
+            is_new = address == self._ends[device]
+            if is_new:
                 if address + rounded > self._bases[device] + _STRIDE:
                     raise MemoryError(f"device {device} has no {size} bytes of symmetric memory left")
                 self._ends[device] = address + rounded
             block = self._blocks[device][address] = Block(device, address, size)
-            return block
+        if not is_new:  # not locked: the sanitizer may wait for a thread whose garbage collector calls `free`
+            checked.takes(device, address, address + rounded)
+            ctypes.memset(address, 0, rounded)
+        return block
 
     def free(self, block: Block) -> None:
         """Give memory back."""

@@ -8,16 +8,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import checked
 
 
-def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the address of a tensor and the bytes from its first to behind its last element."""
-    if not tensor.numel():
-        return 0, 0
-    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), (last + 1) * tensor.itemsize
+def _rows(tensor: torch.Tensor) -> tuple[int, list[int]]:
+    """Return how many bytes of a tensor follow each other, and the offsets from its first byte where such begin."""
+    size = tensor.itemsize
+    offsets = [0]
+    for step, count in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if step == 0 or count == 1:
+            continue
+        step *= tensor.itemsize
+        if step == size and len(offsets) == 1:
+            size *= count
+        else:
+            offsets = [offset + i * step for i in range(count) for offset in offsets]
+    return size, offsets
+
+
+def _accesses_nothing(func: torch._ops.OpOverload) -> bool:
+    """Return whether an operation reads no element of its arguments: a view, or a new tensor like another one."""
+    name = func._schema.name.partition("::")[2]
+    return func.is_view or name.endswith("_like") or name.startswith("new_")
 
 
 class HostAccesses(TorchDispatchMode):
-    """Tells the sanitizer of tensors that operations read and write. Views access nothing."""
+    """Tells the sanitizer of tensors that operations read and write."""
 
     def __torch_dispatch__(
         self,
@@ -28,7 +41,7 @@ class HostAccesses(TorchDispatchMode):
     ) -> object:
         kwargs = kwargs or {}
         schema = func._schema
-        if not func.is_view:
+        if not _accesses_nothing(func):
             named = list(zip(schema.arguments, args, strict=False))
             named += [(each, kwargs[each.name]) for each in schema.arguments if each.name in kwargs]
             for argument, value in named:
@@ -45,10 +58,12 @@ def watch() -> None:
 
 
 def _tell(tensor: torch.Tensor, writes: bool) -> None:
-    if tensor.layout is not torch.strided:
+    if tensor.layout is not torch.strided or not tensor.numel():
         return
     try:
-        address, size = _range(tensor)
+        address = tensor.data_ptr()
     except RuntimeError:  # a tensor without memory, such as a fake one
         return
-    checked.accesses(address, size, writes)
+    if checked.watches(address):
+        size, offsets = _rows(tensor)
+        checked.accesses(address, size, writes, offsets)

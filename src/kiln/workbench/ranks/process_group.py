@@ -85,7 +85,7 @@ class _Mail:
     """Tensors that were sent and not received, by group, sender, receiver and tag."""
 
     def __init__(self) -> None:
-        self.boxes: dict[tuple[str, int, int, int], list[tuple[torch.Tensor, int | None]]] = {}
+        self.boxes: dict[tuple[str, int, int, int], list[tuple[torch.Tensor, object]]] = {}
 
 
 _mail = _Mail()
@@ -213,8 +213,9 @@ class ThreadGroup(dist.ProcessGroup):
         world = worlds.world()
         with torch.no_grad(), torch._C.DisableTorchFunction():
             copy = tensors[0].detach().clone()
+        point = checked.point()
         with world.changed:
-            _mail.boxes.setdefault((self.key, self.place, destination, tag), []).append((copy, checked.point()))
+            _mail.boxes.setdefault((self.key, self.place, destination, tag), []).append((copy, point))
             world.changed.notify_all()
         return _Work(result=tensors)
 

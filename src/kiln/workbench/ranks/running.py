@@ -53,6 +53,7 @@ def run_ranks(size: int, run: Callable[[ModuleType], None], new_main: Callable[[
 
     def run_rank(number: int) -> None:
         ranks.become(number)
+        checked.lead(number)
         statuses[number] = status = _status_of(lambda: run(mains[number]))
         if not status:
             checked.ends(number)

@@ -74,7 +74,7 @@ class _Rendezvous:
         """Memory stays as long as a rank has a handle of it."""
         self.pads = list(pads)
         self.tables = list(tables)
-        self.points: dict[int, int | None] = {}
+        self.points: dict[int, object] = {}
         """What the rank had done that raised a signal last, by the signal's address."""
         for table in self.tables:
             count = len(self.blocks)

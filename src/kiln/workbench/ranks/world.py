@@ -41,7 +41,7 @@ class _Meeting:
     result: object = None
     failure: BaseException | None = None
     is_over: bool = False
-    points: list[int | None] = dataclasses.field(default_factory=list)
+    lanes: list[int | None] = dataclasses.field(default_factory=list)
 
 
 class World:
@@ -108,7 +108,7 @@ class World:
             meeting = self._meetings.setdefault((key, turn), _Meeting(tuple(members)))
             meeting.data[here] = data
             meeting.calls[here] = what
-            meeting.points.append(checked.point())
+            meeting.lanes.append(checked.lane())
             is_last = len(meeting.data) == len(meeting.members)
             if is_last:
                 del self._meetings[key, turn]
@@ -127,9 +127,9 @@ class World:
             if len(calls) > 1:
                 said = " and ".join(f"rank {number} is in {call}" for call, number in sorted(calls.items()))
                 raise RuntimeError(f"ranks call different functions at the same place: {said}")
-            checked.meet(meeting.points)
+            checked.meet(meeting.lanes)
             meeting.result = work({number: cast("S", meeting.data[number]) for number in meeting.members})
-            checked.meet(meeting.points)
+            checked.meet(meeting.lanes)
         except BaseException as failure:
             meeting.failure = failure
         with self.changed:

@@ -81,7 +81,7 @@ class CUDAGraph:
                 step()
             return
         done = [threading.Event() for _ in self._work]
-        points: list[int | None] = [None] * len(done)
+        points: list[object] = [None] * len(done)
         failures: list[BaseException] = []
         device = served.current_number()
 

@@ -164,22 +164,29 @@ def _enough(address: int, has: int, size: int) -> int:
     return address
 
 
+def _tell(address: int, size: int, write: bool) -> None:
+    """Tell the sanitizer of an access. It may wait for other threads, so that nothing is locked."""
+    if ranks.current() is not None:
+        check(address, size)
+        ranks.accesses(address, size, write)
+
+
 def copy(target: int, source: int, size: int) -> None:
     """Copy bytes between ranges that may overlap."""
+    _tell(source, size, False)
+    _tell(target, size, True)
     with _lock:  # checked memory must not be freed before the copy
         check(target, size)
         check(source, size)
-        ranks.accesses(source, size, False)
-        ranks.accesses(target, size, True)
         ctypes.memmove(target, source, size)
 
 
 def fill(address: int, value: int, width: int, count: int) -> None:
     """Set `count` elements of `width` bytes to a value."""
     pattern = (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+    _tell(address, width * count, True)
     with _lock:
         check(address, width * count)
-        ranks.accesses(address, width * count, True)
         if len(set(pattern)) == 1:
             ctypes.memset(address, pattern[0], width * count)
         else:

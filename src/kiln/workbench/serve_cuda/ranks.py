@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 
 
@@ -17,23 +18,23 @@ class _Current(threading.local):
 
 
 _current = _Current()
-ended: dict[int, int | None] = {}
-"""What `point` returned at the end of threads, by their identifiers."""
+_ends: weakref.WeakKeyDictionary[threading.Thread, object] = weakref.WeakKeyDictionary()
+"""What `point` returned at the end of threads."""
 at_start: list[Callable[[], None]] = []
 """What a thread calls when it becomes part of a rank."""
 
 
-def point() -> int | None:
+def point() -> object:
     """Return what stands for all that this thread has done so far. `checked.py` of `ranks/` replaces it."""
     return None
 
 
-def after(other: int | None) -> None:
+def after(other: object) -> None:
     """This thread has waited for what `point` returned in another one."""
 
 
-def retire(other: int | None) -> None:
-    """What `point` returned in a thread that has ended may stand for another one."""
+def retire() -> None:
+    """This thread ends."""
 
 
 def accesses(address: int, size: int, write: bool) -> None:
@@ -70,7 +71,9 @@ def let_threads_inherit() -> None:
             try:
                 run()
             finally:
-                ended[self.ident or 0] = point() if number is not None else None
+                if number is not None:
+                    _ends[self] = point()
+                    retire()
 
         self.run = run_as_part
         try:
@@ -85,9 +88,7 @@ def let_threads_inherit() -> None:
     def join_and_know(self: threading.Thread, timeout: float | None = None) -> None:
         join(self, timeout)
         if not self.is_alive() and current() is not None:
-            lane = ended.pop(self.ident or 0, None)
-            after(lane)
-            retire(lane)
+            after(_ends.get(self))
 
     threading.Thread.start = start_as_part
     threading.Thread.join = join_and_know

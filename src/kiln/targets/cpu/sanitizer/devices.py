@@ -16,7 +16,7 @@ from ...host.libc import memcpy, memset, pthread_cond_broadcast, pthread_cond_wa
 from ...host.libc import pthread_mutex_lock as lock
 from ...host.libc import pthread_mutex_unlock as unlock
 from .clocks import clock_hold, clock_new, foreign_add, foreign_find, foreign_merge
-from .memory import copy, free_all, many, raise_to
+from .memory import clear, copy, free_all, many, raise_to
 from .state import (
     GROUPS_SHIFT,
     LANES,
@@ -25,6 +25,7 @@ from .state import (
     Foreign,
     Lane,
     LaunchRecord,
+    Point,
     State,
     detector,
     state,
@@ -169,6 +170,7 @@ def forget_all() -> None:
     st.global_shift = PAGE_SHIFT
     w.records = None
     w.launches = 0
+    w.forgotten += 1
     for i in range(LANES):
         lane = w.lanes[i]
         lane.foreign = None
@@ -178,34 +180,61 @@ def forget_all() -> None:
 
 
 @detector.export
-def host_follow(lane: u32, other: u32) -> None:
-    """A thread of the host has waited for another one: it knows what that one knows."""
+def host_point(lane: u32, point: Ptr[Point]) -> None:
+    """Note what a thread of the host knows now, and not what it learns later."""
     take_turn()
     w = world.place
     mine = w.lanes[lane]
-    theirs = w.lanes[other]
-    mine.in_use = 1
-    for i in range(LANES):
-        raise_to(ref(mine).ended + i, theirs.ended[i])
-    learn_parts(lane, theirs.foreign)
+    memcpy(ref(point).ended, ref(mine).ended, 4 * LANES)
+    point.foreign = mine.foreign
+    point.forgotten = w.forgotten
+    give_turn()
+
+
+@detector.export
+def host_follow(lane: u32, point: Ptr[Point]) -> None:
+    """A thread of the host has waited for a point of another one. What was forgotten since comes before all."""
+    take_turn()
+    w = world.place
+    w.lanes[lane].in_use = 1
+    if point.forgotten == w.forgotten:
+        learn(lane, ref(point).ended, point.foreign)
     give_turn()
 
 
 @detector.export
 def host_meet(lanes: Ptr[u32], count: u32) -> None:
     """Threads of the host have waited for each other."""
+    take_turn()
+    w = world.place
     for i in range(1, count):
-        host_follow(lanes[0], lanes[i])
+        other = w.lanes[lanes[i]]
+        learn(lanes[0], ref(other).ended, other.foreign)
+    first = w.lanes[lanes[0]]
     for i in range(1, count):
-        host_follow(lanes[i], lanes[0])
+        learn(lanes[i], ref(first).ended, first.foreign)
+    give_turn()
 
 
 @detector.export
 def host_retire(lane: u32) -> None:
-    """A thread of the host has ended."""
+    """A thread of the host has ended. Another one with this lane knows no more than that its launches have."""
     take_turn()
-    world.place.lanes[lane].in_use = 0
+    mine = world.place.lanes[lane]
+    own = mine.ended[lane]
+    clear(mine)
+    mine.ended[lane] = own
     give_turn()
+
+
+@native
+def learn(lane: u32, ended: Ptr[u32], parts: Ptr[Foreign]) -> None:
+    """Let a thread of the host know of launches that have ended, and of parts of others."""
+    mine = world.place.lanes[lane]
+    mine.in_use = 1
+    for i in range(LANES):
+        raise_to(ref(mine).ended + i, ended[i])
+    learn_parts(lane, parts)
 
 
 @native

@@ -37,15 +37,18 @@ def begin_access(rules: u64, shift: u32) -> None:
 
 
 @detector.export
-def host_access(rules: u64, low: u64, size: u64, write: u32) -> None:
-    """The host reads or writes some bytes."""
-    unaligned = low | size
+def host_access(rules: u64, places: Ptr[u64], count: u64, size: u64, write: u32) -> None:
+    """The host reads or writes some bytes at each of some places."""
+    unaligned = size
+    for i in range(count):
+        unaligned |= places[i]
     begin_access(rules, u32(2) if unaligned & 3 == 0 else u32(1) if unaligned & 1 == 0 else u32(0))
-    done = u64(0)
-    while done < size:
-        part = lesser(size - done, u64(_MOST))
-        check_access(low + done, u32(part), u32(GLOBAL) | (u32(WRITE) if write != 0 else u32(0)), 0, 0, 0)
-        done += part
+    for i in range(count):
+        done = u64(0)
+        while done < size:
+            part = lesser(size - done, u64(_MOST))
+            check_access(places[i] + done, u32(part), u32(GLOBAL) | (u32(WRITE) if write != 0 else u32(0)), 0, 0, 0)
+            done += part
     launched(0)
 
 
@@ -97,4 +100,6 @@ def host_takes(rules: u64, low: u64, high: u64) -> None:
                 copy(w.freed[kept], w.freed[i])
             kept += 1
     w.freed_count = kept
-    host_access(rules, low, high - low, 1)
+    place = local(u64)
+    place[0] = low
+    host_access(rules, place, 1, high - low, 1)

@@ -152,8 +152,7 @@ def last_write(address: int) -> str:
 
 
 def _of_host(what: str, span: Span | None) -> ReportFacts:
-    kinds = sanitizing.kinds() or (*sanitizing.DEFAULT_KINDS, sanitizing.DEVICES)
-    facts = ReportFacts(kinds)
+    facts = ReportFacts(sanitizing.kinds())
     facts.sites = [SanitizedSite(what, span, (), "")]
     facts.kernels = [KernelInfo("", [])]
     return facts
@@ -163,11 +162,13 @@ def _rules(facts: ReportFacts) -> int:
     return sum(1 << native.RULE[rule] for rule, kind in native.KIND_OF_RULE.items() if kind in facts.kinds)
 
 
-def host_access(address: int, size: int, write: bool, span: Span | None = None) -> None:
-    """Check an access of this thread of the host to symmetric memory."""
+def host_access(addresses: Sequence[int], size: int, write: bool, span: Span | None = None) -> None:
+    """Check an access of this thread of the host to some bytes at each of some addresses of symmetric memory."""
     facts = _of_host("write" if write else "read", span)
     with Turn(facts) as turn:
-        _function("host_access", *[ctypes.c_uint64] * 3, ctypes.c_uint32)(_rules(facts), address, size, int(write))
+        places = (ctypes.c_uint64 * len(addresses))(*addresses)
+        access = _function("host_access", *[ctypes.c_uint64] * 4, ctypes.c_uint32)
+        access(_rules(facts), ctypes.addressof(places), len(places), size, int(write))
     finding.say(None, turn.findings, facts)
 
 
@@ -198,9 +199,16 @@ def host_meet(lanes: Sequence[int]) -> None:
         _function("host_meet", ctypes.c_uint64, ctypes.c_uint32)(ctypes.addressof(numbers), len(lanes))
 
 
-def host_follow(lane: int, other: int) -> None:
-    """A thread of the host has waited for another one."""
-    _function("host_follow", ctypes.c_uint32, ctypes.c_uint32)(lane, other)
+def host_point(lane: int) -> native.Point:
+    """Return what a thread of the host knows now."""
+    point = native.Point()
+    _function("host_point", ctypes.c_uint32, ctypes.c_uint64)(lane, ctypes.addressof(point))
+    return point
+
+
+def host_follow(lane: int, point: native.Point) -> None:
+    """A thread of the host has waited for a point of another one."""
+    _function("host_follow", ctypes.c_uint32, ctypes.c_uint64)(lane, ctypes.addressof(point))
 
 
 def host_retire(lane: int) -> None:

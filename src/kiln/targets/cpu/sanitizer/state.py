@@ -560,7 +560,7 @@ class LaunchRecord:
     lane: u32  # the thread of the host
     time: u32  # of that thread: how many launches it has begun
     kernel: u32
-    freed: u32  # whether it stands for memory that was given back
+    unused: u32
     sizes: Sizes
     ended: Array[u32, LANES]  # launches of each thread of the host that had ended when it began, and were known there
 
@@ -582,6 +582,15 @@ class Lane:
     ended: Array[u32, LANES]  # as in `LaunchRecord`
     foreign: Ptr[Foreign]  # parts of launches that have not ended, or are not known wholly
     in_use: u64
+
+
+@struct
+class Point:
+    """What a thread of the host knew once."""
+
+    ended: Array[u32, LANES]
+    foreign: Ptr[Foreign]
+    forgotten: u64  # as in `World`, then
 
 
 @struct
@@ -619,6 +628,7 @@ class World:
     multicast_high: u64
     freed: Ptr[Freed]
     freed_count: u64
+    forgotten: u64  # how often all launches were forgotten
 
 
 @struct
