@@ -4,7 +4,8 @@
 
 A flag is a call that raises one or waits for one. It is deleted, its order becomes relaxed, its scope narrower. The
 mutant is found if `kiln run --devices N --sanitize` says something that it does not say of the program: a finding, a
-deadlock, or the program's own check. A row of Markdown for each comes out, and a count.
+deadlock, or the program's own check. A mutant that is refused before it runs is not counted. A row of Markdown for each
+comes out, and a count.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ OF_ATOMS = {"memory_scope": {"SYS": "GPU", "GPU": "CTA"}, "memory_order": {"VOLA
 _FINDING = re.compile(r"([\w./-]+\.py):(\d+): (?:DSLWarning: )?(race|sync|memory|deadlock)( in [^\n]*)")
 _DEADLOCK = re.compile(r"deadlock (in kernel|of several devices)")
 _ERROR = re.compile(r"^\[\d+\] ([\w.]*(?:Error|Fault|Exception))\b", re.MULTILINE)
+
+
+_REFUSED = re.compile(
+    r"DSL\w+|CompilerDiagnosticError|(Syntax|Indentation|Name|Attribute|Type|Import|ModuleNotFound)Error"
+)
+"""Errors of a mutant that does not run."""
+NOT_RUN = "not run"
 
 
 class Mutant(NamedTuple):
@@ -80,7 +88,9 @@ def mutants(text: str) -> Iterator[Mutant]:
         if name not in RAISES and name not in WAITS and not (name in ATOMICS and words):
             continue
         if id(node) in statements:
-            yield Mutant(node.lineno, f"{name} deleted", _replaced(text, statements[id(node)], "pass"))
+            statement = statements[id(node)]
+            nothing = "pass" + "\n" * ((statement.end_lineno or statement.lineno) - statement.lineno)
+            yield Mutant(node.lineno, f"{name} deleted", _replaced(text, statement, nothing))
         relaxed = WAITS.get(name)
         if relaxed:
             plain = _replaced(text, node.func, ast.unparse(node.func).replace(name, relaxed))
@@ -104,10 +114,11 @@ class Outcome(NamedTuple):
 
 
 def run(path: Path, options: argparse.Namespace, arguments: Sequence[str], seed: int = 0) -> Outcome:
-    """Run a program with the sanitizer."""
+    """Run a program with the sanitizer. A mutant imports what is beside the program."""
     command = [sys.executable, "-m", "kiln", "run", "--devices", str(options.devices), "--sanitize"]
     command += [*(["--arch", options.arch] if options.arch else []), str(path), *arguments]
-    environment = {**os.environ, "KILN_CPU_SEED": str(seed)}
+    places = [str(options.program.parent.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "KILN_CPU_SEED": str(seed), "PYTHONPATH": os.pathsep.join(places)}
     begun = time.monotonic()
     try:
         done = subprocess.run(
@@ -122,15 +133,17 @@ def run(path: Path, options: argparse.Namespace, arguments: Sequence[str], seed:
 
 
 def verdict(before: Outcome, after: Outcome) -> str:
-    """Return how a mutant is found; empty if it is not."""
+    """Return how a mutant is found; empty if it is not, `NOT_RUN` if it was refused."""
     new = after.findings - before.findings
     if new:
         return ", ".join(sorted({"scope" if scope else kind for _, kind, scope in new}))
     if _DEADLOCK.search(after.text) and not _DEADLOCK.search(before.text):
         return "deadlock"
-    if after.status == 124:
+    if after.status == 124 and before.status != 124:
         return "no end"
     errors = {*_ERROR.findall(after.text)} - {*_ERROR.findall(before.text)}
+    if errors and all(_REFUSED.fullmatch(each.rpartition(".")[2]) for each in errors):
+        return NOT_RUN
     return "wrong result" if errors or (after.status and not before.status) else ""
 
 
@@ -150,6 +163,9 @@ def main(argv: Sequence[str]) -> int:
     before = every[0]._replace(findings=frozenset().union(*(each.findings for each in every)))
     said = ", ".join(f"{line}: {'scope' if scope else kind}" for line, kind, scope in sorted(before.findings))
     print(f"{options.program.name}: {every[0].seconds:.0f} s, status {before.status}, {said or 'silent'}", flush=True)
+    if before.status == 124:
+        print("nothing can be said of mutants of a program that does not end: see --timeout")
+        return 1
     found = planted = 0
     for mutant in mutants(text):
         with tempfile.TemporaryDirectory() as folder:
@@ -157,8 +173,8 @@ def main(argv: Sequence[str]) -> int:
             path.write_text(mutant.text)
             after = run(path, options, arguments)
         how = verdict(before, after)
-        planted += 1
-        found += bool(how)
+        planted += how != NOT_RUN
+        found += how not in ("", NOT_RUN)
         print(f"| {mutant.line} | {mutant.what} | {how or 'not found'} | {after.seconds:.0f} s |", flush=True)
     print(f"{found} of {planted} found")
     return 0
