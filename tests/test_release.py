@@ -46,8 +46,8 @@ def test_the_trial_expects_pages_that_are_found(tmp_path, monkeypatch, capsys):
 def test_materials_and_checksums(tmp_path):
     files = load("release_files")
     wheel = tmp_path / "kiln_dsl-1.0-py3-none-any.whl"
-    needs = ["numpy<3,>=1.26", "torch-mlir==20261001", 'torch>=2.6; extra == "torch"', "rich>=13; python_version < '4'"]
-    head = "Metadata-Version: 2.4\nName: kiln-dsl\nVersion: 1.0\nLicense-Expression: Apache-2.0\n"
+    needs = ["numpy<3,>=1.26", "Torch_mlir==20261001", 'torch>=2.6; extra == "torch"', "rich>=13; python_version < '4'"]
+    head = "Metadata-Version: 2.4\nName: Kiln_DSL\nVersion: 1.0\nLicense-Expression: Apache-2.0\n"
     with zipfile.ZipFile(wheel, "w") as zipped:
         text = head + "".join(f"Requires-Dist: {each}\n" for each in needs)
         zipped.writestr("kiln_dsl-1.0.dist-info/METADATA", text + "\nabout\n")
@@ -55,14 +55,17 @@ def test_materials_and_checksums(tmp_path):
     sdist.write_bytes(b"sources")
     bill, sums = files.write(tmp_path, sdist, wheel)
     document = json.loads(bill.read_text())
-    assert document["bomFormat"] == "CycloneDX" and document["metadata"]["component"]["name"] == "kiln-dsl"
-    assert {each["name"]: each.get("version") for each in document["components"]} == {
-        "numpy": None, "torch-mlir": "20261001", "rich": None,
+    assert document["bomFormat"] == "CycloneDX" and document["metadata"]["component"]["purl"] == "pkg:pypi/kiln-dsl@1.0"
+    assert {each["purl"]: each.get("version") for each in document["components"]} == {
+        "pkg:pypi/numpy": None, "pkg:pypi/torch-mlir@20261001": "20261001", "pkg:pypi/rich": None,
     }  # fmt: skip
     assert files.wrong_sums(tmp_path) == []
     sdist.write_bytes(b"others")
     (tmp_path / "more.txt").write_text("")
-    assert files.wrong_sums(tmp_path) == ["kiln_dsl-1.0.tar.gz has another checksum", "more.txt has no checksum"]
+    wheel.unlink()
+    assert files.wrong_sums(tmp_path) == [
+        f"{wheel.name} is missing", "kiln_dsl-1.0.tar.gz has another checksum", "more.txt has no checksum",
+    ]  # fmt: skip
 
 
 def test_a_release_needs_addresses():

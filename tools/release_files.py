@@ -29,7 +29,7 @@ def bill_of_materials(wheel: Path) -> dict[str, object]:
     """Return the CycloneDX document of a wheel: itself with its hash, and the packages that it requires."""
     about = metadata(wheel)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    identity = f"pkg:pypi/{about['Name']}@{about['Version']}"
+    identity = f"pkg:pypi/{_normalized(about['Name'])}@{about['Version']}"
     components = [_component(text) for text in about.get_all("Requires-Dist", []) if "extra ==" not in text]
     return {
         "bomFormat": "CycloneDX",
@@ -52,11 +52,16 @@ def bill_of_materials(wheel: Path) -> dict[str, object]:
     }
 
 
+def _normalized(name: str) -> str:
+    """Return a package's name as PyPI and package URLs write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def _component(requirement: str) -> dict[str, object]:
     """Return a required package; its version is known if it is pinned, else its range is a property."""
     parts = _REQUIREMENT.match(requirement)
     assert parts is not None, requirement
-    name = parts["name"].lower()
+    name = _normalized(parts["name"])
     versions = parts["versions"].strip("() ")
     pinned = versions.removeprefix("==") if re.fullmatch(r"==[\w.]+", versions) else ""
     component: dict[str, object] = {"type": "library", "name": name, "scope": "required"}
@@ -85,16 +90,18 @@ def write(folder: Path, sdist: Path, wheel: Path, key: str | None = None) -> lis
 
 
 def wrong_sums(folder: Path) -> list[str]:
-    """Return the files of a folder whose checksums are wrong, or that have none."""
+    """Return the files of a folder that are missing, whose checksums are wrong, or that have none."""
     listed: dict[str, str] = {}
     for line in (folder / SUMS).read_text().splitlines():
         digest, _, name = line.partition("  ")
         listed[name] = digest
-    wrong = [
-        f"{name} has another checksum"
-        for name, digest in listed.items()
-        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest
-    ]
+    wrong: list[str] = []
+    for name, digest in listed.items():
+        file = folder / name
+        if not file.is_file():
+            wrong.append(f"{name} is missing")
+        elif hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            wrong.append(f"{name} has another checksum")
     others = {file.name for file in folder.iterdir()} - set(listed) - {SUMS, f"{SUMS}.asc"}
     return wrong + [f"{name} has no checksum" for name in sorted(others)]
 
