@@ -65,21 +65,78 @@ def test_the_report_of_a_b200_is_written_without_one(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     text = (tmp_path / "b200.md").read_text()
-    assert text.count("| right |") == 4 and "Sm100GroupedGemm" in text and "say nothing of a GPU" in text
+    assert (
+        text.count("| right |") == 6
+        and "published" not in text
+        and "Sm100GroupedGemm" in text
+        and "say nothing of a GPU" in text
+    )
 
 
-def test_wrong_values_are_seen_in_the_report_of_a_b200(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
+@pytest.fixture
+def b200(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     before = set(sys.modules)
-    b200 = importlib.import_module("b200")
+    yield importlib.import_module("b200")
     for name in {"b200", "results"} - before:
         sys.modules.pop(name, None)
+
+
+def test_wrong_values_are_seen_in_the_report_of_a_b200(b200) -> None:
+    """In each tile of rows and in each group."""
+    import torch
+
     left, right = torch.randn(8, 64).double(), torch.randn(16, 64).double()
     exact = left @ right.mT
     assert b200.excess(exact.float(), left, right) < 1.0 < b200.excess((exact + 0.01).float(), left, right)
     codes = torch.tensor([[0x21, 0xF8]], dtype=torch.uint8)
     assert b200.wide(codes, torch.full((1, 1), 2.0), 4).tolist() == [[1.0, 2.0, -0.0, -12.0]]
+    rounded = b200.as_tf32(torch.tensor([1 + 2.0**-10, 1 + 2.0**-11 + 2.0**-20, -1 - 2.0**-13]))
+    assert rounded.tolist() == [1 + 2.0**-10, 1 + 2.0**-10, -1.0]
+
+    whole = b200.gemm(b200.Case("tf32", (4 * 128, 16, 32)), "cpu")
+    groups = b200.groups(b200.Case("bf16 groups", (3, 70, 16, 32)), "cpu")
+    for call, first, count, size in (whole, 0, 4, 128), (groups, 0, 3, 70):
+        a, b = (x.double() for x in call.arguments)
+        wanted = a @ b if b.ndim == 2 else torch.cat([a[70 * g : 70 * g + 70] @ b[g] for g in range(3)])
+        assert call.wrong(wanted.float()) < 1.0
+        for tile in range(count):
+            broken = wanted.float()
+            broken[first + tile * size : first + (tile + 1) * size, 3] += 0.1
+            assert call.wrong(broken) > 1.0
+            broken[first + tile * size : first + (tile + 1) * size] = torch.nan
+            assert not call.wrong(broken) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
+def test_wrong_quantised_rows_are_seen_in_the_report_of_a_b200(b200, name: str) -> None:
+    """An element that is one step off, and a scale factor that is one step off."""
+    import torch
+
+    from kiln import kernels, target
+
+    source = torch.randn(8, 64)
+    with target("cpu"):
+        data, scales = kernels.quantize(source, name, scale_layout="rows")
+    exact = source.double()
+    assert b200.quantised_excess(data, scales, exact, name) <= 1.0
+    other = data.view(torch.uint8).clone()
+    other[3, 5] ^= 1  # the next element in size
+    assert b200.quantised_excess(other.view(data.dtype), scales, exact, name) > 1.0
+    for by in (-1, 1):
+        others = scales.view(torch.uint8).clone()
+        others[2, 1] += by
+        assert b200.quantised_excess(data, others.view(scales.dtype), exact, name) > 1.0
+
+
+@pytest.mark.parametrize("must_run", [False, True])
+def test_skipped_tests_are_no_success_on_a_gpu_that_can_run_them(b200, must_run: bool, tmp_path: Path) -> None:
+    skipped = tmp_path / "test_nothing.py"
+    skipped.write_text("import pytest\n\n\n@pytest.mark.skip\ndef test_it(): ...\n")
+    table = b200.Table("Values", ("tests", "result"))
+    assert b200.run_tests((str(skipped),), table, must_run) is not must_run
+    assert table.rows == [(str(skipped), "1 skipped")]
 
 
 @pytest.fixture
