@@ -100,6 +100,32 @@ def test_narrow_copies_are_asked_for_and_warned_of(page):
         launch(np.zeros((64, 64), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("tile", "warps", "transposed", "told"),
+    [
+        ((16, 32), (1, 4), False, "4 threads lie along mode 1.* and 32 along the other one, of 16"),
+        ((32, 16), (1, 4), True, "4 threads lie along mode 0.* and 32 along the other one, of 16"),
+        ((64, 36), (2, 2), False, "a multiple of 8 elements along mode 1"),
+        ((48, 32), (2, 2), False, "a multiple of .* 32 along the other one"),
+    ],
+)
+def test_tiles_that_threads_cannot_share_are_refused(tile, warps, transposed, told):
+    """With more threads than rows some would write to the next stage."""
+
+    @cute.kernel
+    def one(x: cute.Tensor, mma: cute.TiledMma):
+        tiles.StagedTile(mma, "A", x, tile, 2)
+
+    @cute.jit
+    def launch(x: cute.Tensor):
+        mma = tiles.warp_mma(x.element_type, warps)
+        one(x, mma).launch(grid=1, block=mma.size)
+
+    x = halves(128, 128)
+    with pytest.raises(kiln.DSLUserCodeTypeError, match=f"(?s){told}"):
+        launch(x.T if transposed else x)
+
+
 def test_they_compile_for_gpus_without_spills(page):
     a, c = halves(512, 512), np.zeros((512, 512), np.float16)
     heads = halves(2, 512, 64)
@@ -107,5 +133,5 @@ def test_they_compile_for_gpus_without_spills(page):
         with dry_run(arch) as launches:
             page.matmul(a, a, c)
             page.attention(heads, heads, heads, np.zeros_like(heads), 64)
-        assert all(launch.resources.spill_stores <= 64 for launch in launches), launches
+        assert all(launch.resources.spill_stores == 0 for launch in launches), launches
         assert all("HMMA.16816" in launch.artifacts["sass"] for launch in launches)

@@ -48,7 +48,7 @@ class StagedTile:
             mma: the tiled MMA, of 16-bit operands; all its threads copy.
             operand: which operand it is.
             matrix: the matrix (rows, K) in global memory, one of whose modes is contiguous.
-            tile: the rows and K of a tile.
+            tile: the rows and K of a tile, which the threads share evenly.
             stages: how many tiles shared memory has room for.
             align: the bytes that a thread copies at once. "auto" takes as many as addresses and extents are known to be
                 multiples of, and warns if these are fewer than 16.
@@ -63,17 +63,16 @@ class StagedTile:
                 "16-bit elements with a mode of stride 1",
             )
         contiguous = int(self.by_k)
+        width = _elements(matrix, contiguous, align)
+        lanes, others = _threads(tile, contiguous, width, mma.size)
         layout = swizzled(dtype, (*tile, stages), contiguous)
         self.stages: cute.Tensor = SmemAllocator().allocate_tensor(dtype, layout, 1024)
-        width = _elements(matrix, contiguous, align)
         self.wide = width * 2 >= 4  # what cp.async copies
         bits = width * dtype.width
         mode = cpasync.LoadCacheMode.GLOBAL if bits == 8 * _VECTOR else cpasync.LoadCacheMode.ALWAYS
         self.atom = cute.make_copy_atom(
             cpasync.CopyG2SOp(mode) if self.wide else CopyUniversalOp(), dtype, num_bits_per_copy=bits
         )
-        lanes = math.gcd(tile[contiguous] // width, mma.size)
-        others = mma.size // lanes
         thread_layout = (
             cute.make_layout((others, lanes), stride=(lanes, 1)) if self.by_k else cute.make_layout((lanes, others))
         )
@@ -121,6 +120,22 @@ class StagedTile:
             self.loads, self.loads.partition_S(self.stages)[None, None, None, stage], self.loads.retile(self.fragment)
         )
         return self.fragment
+
+
+def _threads(tile: tuple[int, int], contiguous: int, width: int, threads: int) -> tuple[int, int]:
+    """Return the threads along the contiguous mode and along the other one; together they copy whole parts of a tile."""
+    extent = tile[contiguous]
+    other = tile[1 - contiguous]
+    lanes = math.gcd(extent // width, threads)
+    others = threads // lanes
+    if lanes == 0 or extent % (lanes * width) or other % others:
+        raise type_error(
+            f"StagedTile of tiles {tile} with {threads} threads, each of which copies {width} elements: {lanes} threads lie "
+            f"along mode {contiguous}, which is contiguous, and {others} along the other one, of {other}",
+            f"a multiple of {width} elements along mode {contiguous}, and of {others} along the other one; "
+            "a larger tile, or fewer warps",
+        )
+    return lanes, others
 
 
 def _elements(matrix: cute.Tensor, contiguous: int, align: int | str) -> int:
