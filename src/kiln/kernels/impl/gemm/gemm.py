@@ -58,11 +58,13 @@ def gemm(
             8-bit floats, i32 for integers.
         alpha: a factor of `a @ b`.
         beta: a factor of `c`, which is not read if this is 0.
-        scale_a: one scale, (1,), or one for each row, (M, 1); for 8-bit floats also block scales (M, K / 128), f32, or
-            powers of two (e8m0) for vectors of 32 elements (mxfp8), (M, K / 32) or in atoms of 512 bytes. Bytes (M, K / 2)
-            with two 4-bit floats each, the first in the low half, have such (mxfp4), or e4m3 for 16 elements (nvfp4).
-        scale_b: one scale, or one for each column, (N,); for 8-bit floats also block scales (K / 128, N / 128), rounded
-            up, both f32, or both powers of two (e8m0); for narrow integers (groups, N) for equal groups of K; with vectors of `a` also (K / 32, N), or in atoms.
+        scale_a: one scale, (1,), or one for each row, (M, 1). 8-bit floats may have block scales (M, K / 128), f32 or
+            powers of two (e8m0). They may have e8m0 scales for vectors of 32 elements (mxfp8), (M, K / 32) or in atoms of
+            512 bytes. Bytes (M, K / 2) with two 4-bit floats each, the first in the low half, have such scales (mxfp4),
+            or e4m3 scales for vectors of 16 elements (nvfp4).
+        scale_b: one scale, or one for each column, (N,). 8-bit floats may have block scales (K / 128, N / 128), rounded
+            up, of the type of those of `a`. If `a` has scales for vectors, so has `b`: (K / 32, N), with nvfp4
+            (K / 16, N), or atoms. Narrow integers may have (groups, N) for equal groups of K.
         c: an array that is added, broadcast to the result.
         bias: a row (N,) that is added, or what broadcasts to the result.
         activation: "relu", "silu", "gelu", or a function of a value.
