@@ -246,10 +246,12 @@ def test_keys_of_native_code_tell_all_ingredients_apart():
         key(x, (1,)), key(x, [1]), key(x, (1, 2)), key(x, ((1,), 2)), key(x, ()), key(x, (1, (2,))), key(x, float), key(x, int),
         key(x, 1 << 40), key(x, (x,)), key(x, [x]), key(x, eps=0.5), key(x, eps=0.25),
         key(x, alpha=1.0), key(x, alpha=0.5), key(x, alpha=0.0), key(x, alpha=-2.0), key(x, alpha=float("nan")), key(x, alpha=1),
+        key(x, alpha=float("inf")), key(x, alpha=float("-inf")), key(x, alpha=1e-50), key(x, alpha=-1e-50),
     ]  # fmt: skip
     assert len(set(seen)) == len(seen)
     assert key(x) == key(tensor(4, 8)) == key(torch.nn.Parameter(x))
     assert key(x, alpha=0.5) == key(x, alpha=0.25) != key(x, beta=0.5)
+    assert key(x, alpha=1e39) == key(x, alpha=float("inf"))  # as f32 has it
     assert key(x, "ab") == key(x, "".join(["a", "b"]))
     assert native_key(kernels.gemm, x, x, x) is None  # an array where none is expected
     assert native_key(kernels.gemm, x, x, config=x) is None

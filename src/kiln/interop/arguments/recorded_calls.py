@@ -12,7 +12,8 @@ A key is a sequence of words. Each argument begins with a word for its kind, the
     a constant     its address: types, and objects of types registered as constants
 
 Keyword arguments follow the positional ones, each after the address of its name. A float whose parameter is registered
-as a number is represented by its sign and whether it is 0, 1 or NaN: programs take its value from each call.
+as a number is represented by its sign and whether it is 0, 1 or NaN, or 0 or infinite in 32 bits: programs take its value
+from each call.
 
 Last come the pairs of arrays, one of which may be written to, that may overlap: the distance of their addresses. With
 extents and strides that decides whether they overlap, so a call is refused or accepted alike each time. Most calls have
@@ -300,15 +301,18 @@ def add_number(value: Ptr[Object], state: Ptr[State]) -> bool:
     state.numbers = count + 1
     bits = Ptr[u64](real)[0]
     size = bits & ((1 << 63) - 1)
-    category = u64(3)
+    short = f32(real[0])
+    category = u64(3) if size == bits else u64(4)
     if size > 0x7FF << 52:
         category = u64(5)
+    elif short - short != 0:  # 6 and 7
+        category += u64(3)
     elif bits == 0x3FF << 52:
         category = u64(1)
     elif size == 0:
         category = u64(2)
-    elif size != bits:
-        category = u64(4)
+    elif short == 0:  # 8 and 9
+        category += u64(5)
     put(state, NUMBER, category)
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import operator
 import sys
@@ -91,6 +92,11 @@ def is_array(x: object) -> bool:
     if isinstance(x, type):
         return False
     return hasattr(x, "__dlpack__") or (hasattr(x, "__array_interface__") and hasattr(x, "dtype"))
+
+
+def as_f32(number: float) -> float:
+    """Return a number as f32 has it: one that is too large is infinite."""
+    return ctypes.c_float(number).value
 
 
 def require_array(x: object, function: str, parameter: str) -> None:

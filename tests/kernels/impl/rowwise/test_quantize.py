@@ -272,6 +272,7 @@ def test_arrays_of_jax():
         (lambda: kernels.quantize(rows(4, 48), "mxfp8"), "a scale factor for each 32 neighbours"),
         (lambda: kernels.quantize(rows(4, 64), "mxfp6"), "quantize is 'mxfp6'"),
         (lambda: kernels.quantize(rows(4, 64), "mxfp8", scale_layout="columns"), "scale_layout is 'columns'"),
+        (lambda: kernels.quantize(rows(4, 64), "mxfp8", scale="1"), "scale is '1'"),
         (lambda: kernels.softmax(rows(4, 64), quantize="e4m3"), "softmax: quantize is 'e4m3'"),
         (lambda: kernels.rms_norm(rows(4, 64), quantize="mxfp6"), "'mxfp6' is no type of elements"),
         (lambda: kernels.rms_norm(rows(4, 64), quantize="mxfp8", out=rows(4, 64)), "out must be None with quantize"),
@@ -285,6 +286,17 @@ def test_arrays_of_jax():
 def test_refused(call, why):
     with pytest.raises(DSLUserCodeTypeError, match=why):
         call()
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.0, 0, np.nan, np.inf, -np.inf, 1e39, 1e-50])
+def test_scales_that_are_no_factors_are_refused(scale):
+    """Also after calls with other numbers, which are repeated without Python."""
+    x = rows(4, 64)
+    for _ in range(4):
+        for usual in (0.5, -0.5, 2.0):
+            kernels.quantize(x, scale=usual)
+        with pytest.raises(DSLUserCodeTypeError, match="(?s)quantize: scale is .*finite and not 0"):
+            kernels.quantize(x, scale=scale)
 
 
 @pytest.mark.quick(3)

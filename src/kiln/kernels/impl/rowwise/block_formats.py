@@ -8,6 +8,8 @@ magnitude over 6, rounded.
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
 from typing import TYPE_CHECKING, NamedTuple
 
 from .... import Float4E2M1FN, Float8E4M3FN, Float8E8M0FNU, Float32, Int32, Int64, Uint8, const_expr, cute, select_
@@ -36,7 +38,7 @@ LAYOUTS = ("atoms", "rows")
 
 @dataclasses.dataclass(frozen=True)
 class BlockFormat:
-    """The element type, how many neighbours share a scale scale, the type of that, and where it goes.
+    """The element type, how many neighbours share a scale factor, the type of the factor, and where it goes.
 
     `atoms`: scale factors lie in atoms of 512 bytes, as tensor cores want them; else in rows. `batched`: atoms have rows
     of one matrix of a batch. `scaled`: rows are multiplied by a number first.
@@ -104,6 +106,11 @@ class BlockRows(NamedTuple):
             format_name in FORMATS, f"{name}: quantize is {format_name!r}", hint=" or ".join(map(repr, FORMATS))
         )
         arrays.require(layout in LAYOUTS, f"{name}: scale_layout is {layout!r}", hint=" or ".join(map(repr, LAYOUTS)))
+        arrays.require(
+            isinstance(scale, numbers.Real) and math.isfinite(short := arrays.as_f32(float(scale))) and short != 0,
+            f"{name}: scale is {scale!r}",
+            hint="a number that is finite and not 0 as f32",
+        )
         form = FORMATS[format_name]
         shape: tuple[int, ...] = tuple(x.shape)
         columns = shape[-1] if shape else 0

@@ -46,7 +46,7 @@ def quantize(
             of 4 bits are two to a byte, the first in the low half.
         scale_layout: "atoms" of 512 bytes, as tensor cores take them, (bytes,), or (L, bytes) of (L, M, K); or "rows",
             (..., columns / block).
-        scale: what elements are multiplied by. With nvfp4, magnitudes beyond 2688 saturate, and blocks of magnitudes
+        scale: what elements are multiplied by, finite and not 0. With nvfp4, magnitudes beyond 2688 saturate, and blocks of magnitudes
             below 0.006 become zeros: 2688 over the largest magnitude uses all of it, and alpha of `gemm` divides by it.
         config: a config of an implementation; by default the library chooses.
     """
