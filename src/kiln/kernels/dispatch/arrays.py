@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import packages
+from ...base_dsl import packages, sanitizing
 from ...base_dsl import target as targets
 from ...base_dsl.call_types import (
     AnyArray,  # noqa: F401  # for the families
@@ -375,9 +375,14 @@ def alias(x: Any) -> Array:
 
 
 def empty(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return a new array of the library and device of `like`; `dtype` is the framework's, None for the same."""
+    """Return a new array of the library and device of `like`; `dtype` is the framework's, None for the same.
+
+    While events are recorded it has zeros: the CTAs that would set its elements may not run, and others wait for numbers in it.
+    """
     library = _library(like)
     dtype = like.dtype if dtype is None else dtype
+    if sanitizing.EVENTS in sanitizing.kinds():
+        return _create(library.zeros, shape, dtype=dtype, **({"device": like.device} if is_torch(like) else {}))
     if not is_torch(like):
         return _create(library.empty, shape, dtype)
     if 0 in shape:

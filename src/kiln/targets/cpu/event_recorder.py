@@ -17,13 +17,12 @@ from ..._support import fork_safe
 from ...base_dsl import sanitizing
 from ...base_dsl.compiler import source_span
 from ...base_dsl.diagnostics import Span
-from ...dialects.definition import constant
+from ...base_dsl.target import value_bytes
 from ...dialects.nvgpu import mbarrier
 from ...mlir import ir
 from ..lowering.builder import Builder, int_type, ptr_type
 from ..lowering.expansion import AnyOp
-from . import events
-from .expand import in_open_loop
+from . import events, spin_loops
 from .runtime.engine_table import BULK_STORE
 from .runtime.parts import set_sample
 from .runtime.record_access import Fields
@@ -40,6 +39,7 @@ EVENT = events.event.symbol
 LAUNCH = events.launch.symbol
 HANDED_OUT = events.handed_out.symbol
 LOOKED = events.looked.symbol
+LAUNCHED = events.launched.symbol
 BOX_BYTES = events.box_bytes.symbol
 TENSOR_BYTES = events.tensor_bytes.symbol
 
@@ -133,14 +133,6 @@ class EventRecorder:
         self.expansion.declare(EVENT, [i32, i32, i32, ptr_type()], [])
         b.call(EVENT, [], [b.i32(self.site(op, x.function.name, kind, detail)), block, thread, memory])
 
-    def hands_out(self, op: AnyOp, pointer: ir.Value, value: ir.Value) -> bool:
-        """Return whether an atomic addition hands out tiles: one number after another, of a counter that stays the same.
-
-        A loop that only looks whether a number has changed adds nothing.
-        """
-        width = value.type.width if isinstance(value.type, ir.IntegerType) else 0
-        return in_open_loop(op) and width == 32 and constant(value) != 0 and _stays_the_same(pointer)
-
     def handed_out(self, x: Expander, op: AnyOp, b: Builder, pointer: ir.Value, value: ir.Value) -> ir.Value:
         """Return the next number that a CTA gets if all CTAs of the launch take turns."""
         self.event(x, op, b, Kind.ATOMIC, pointer, detail=HANDS_OUT)
@@ -151,14 +143,30 @@ class EventRecorder:
         self.expansion.declare(HANDED_OUT, [i32, i32, ptr_type(), i32], [i32])
         return b.call(HANDED_OUT, [i32], [block, thread, pointer, value]).results[0]
 
-    def looked(self, x: Expander, b: Builder, pointer: ir.Value) -> None:
-        """Before a look at memory that a loop repeats: what it waits for may be up to a CTA that does not run."""
+    def looked(
+        self, x: Expander, op: AnyOp, b: Builder, pointer: ir.Value, type_: ir.Type, compare: ir.Value | None = None
+    ) -> None:
+        """Before a look at memory in a loop that waits: what it waits for may be up to a CTA that does not run.
+
+        A compare-and-swap gives what it expects as `compare`, an integer.
+        """
+        if not (x.function.is_kernel and spin_loops.waits(op)):
+            return
         i32 = int_type(32)
         indices = x.function.indices
         block = b.linear(indices["block_idx"], indices["grid_dim"])
         thread = b.linear(indices["thread_idx"], indices["block_dim"])
-        self.expansion.declare(LOOKED, [i32, i32, ptr_type()], [])
-        b.call(LOOKED, [], [block, thread, pointer])
+        size = value_bytes(type_)
+        is_number = isinstance(type_, ir.IntegerType) and size in (1, 2, 4, 8)
+        how = events.SWAPS if compare is not None else events.ADDS if is_number else events.KEEPS
+        expected = b.i64(0) if compare is None else _wide(b, compare)
+        numbers = b.i32(1 << min(size, 8).bit_length() - 1), b.i32(how), expected
+        self.expansion.declare(LOOKED, [i32, i32, ptr_type(), i32, i32, int_type(64)], [i32])
+        late = b.call(LOOKED, [i32], [block, thread, pointer, *numbers]).results[0]
+        stuck = b.if_(b.compare("ne", late, 0))
+        site = x.module.site(op, "recording", spin_loops.what(op), x.function.name)
+        x.fault(stuck, site, [stuck.value("llvm.ptrtoint", int_type(64), (pointer,))])
+        x.end(stuck)
 
     def hooks(self, x: Expander, op: AnyOp) -> EventHooks:
         """Return what the expansion of an operation adds."""
@@ -179,6 +187,11 @@ class EventRecorder:
         for size in cluster:
             ctas = b.binary("muli", ctas, _wide(b, size))
         b.call(LAUNCH, [], [blocks, threads, ctas])
+
+    def launched(self, b: Builder) -> None:
+        """After a launch."""
+        self.expansion.declare(LAUNCHED, [], [])
+        b.call(LAUNCHED, [], [])
 
 
 class EventHooks(NoHooks):
@@ -337,24 +350,6 @@ class EventHooks(NoHooks):
 _MAY_FAIL = {op.OPERATION_NAME for op in (mbarrier.MbarrierTryWait, mbarrier.MbarrierTestWait)}
 
 
-def _stays_the_same(pointer: ir.Value) -> bool:
-    """Return whether an address is made of what a kernel is given alone."""
-    left = [pointer]
-    for _ in range(256):
-        if not left:
-            return True
-        owner = left.pop().owner
-        if isinstance(owner, ir.Block):
-            if owner.owner.operation.name not in _FUNCTIONS:
-                return False
-        else:
-            left += owner.operation.operands
-    return False
-
-
-_FUNCTIONS = ("func.func", "llvm.func")
-
-
 def _shape(op: AnyOp) -> str:
     """Return what decides how long an MMA takes, in words."""
     attributes = op.operation.attributes
@@ -412,8 +407,7 @@ def recorded(call: Callable[[int], None], sites: list[EventSite]) -> Callable[[i
             ctypes.CFUNCTYPE(None)(recorder.addresses[events.clear.symbol])()
             state = events.State.from_address(recorder.addresses[events.state.symbol])
             state.sites = len(sites)
-            state.sample = 0 if request is None else request.blocks
-            set_sample(state.sample)
+            set_sample(0 if request is None else request.blocks)
             try:
                 call(slots)
             finally:

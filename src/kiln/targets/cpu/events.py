@@ -9,8 +9,9 @@ each of its lanes had them (`event_recorder.sequence`).
 
 from __future__ import annotations
 
-from ...native import Array, Library, Ptr, native, ref, size_of, struct, u32, u64
+from ...native import Array, Library, Ptr, atomic, native, ref, size_of, struct, u8, u16, u32, u64
 from ..host.libc import memset, realloc
+from .runtime.launches import sampled
 from .runtime.tensor_maps import MODES, TensorMap
 from .runtime.tma import bits_of
 
@@ -19,6 +20,10 @@ NEXT = 4
 BUCKETS = 1 << 18
 PATIENCE = 500
 """Rounds in which memory that a thread looks at may stay the same until others are assumed to have added to it."""
+MOST_ADDITIONS = 1 << 16
+"""The most that is assumed to have been added to memory for a thread that looks at it; after that the launch fails."""
+KEEPS, ADDS, SWAPS = range(3)
+"""What is assumed that others do to memory that a thread looks at: nothing, add 1, or store what a compare-and-swap expects."""
 MIX = 0x9E37_79B9_7F4A_7C15
 VALUES = 9
 
@@ -62,9 +67,20 @@ class HandedOut:
 class Look:
     """What a thread looks at in a loop."""
 
-    pointer: Ptr[u32]
-    value: u32
+    pointer: Ptr
+    value: u64
     rounds: u32  # that it stayed the same
+    added: u32  # rounds in which others were assumed to have added
+
+
+@struct
+class Added:
+    """Memory to which others were assumed to have added."""
+
+    pointer: Ptr
+    value: u64  # after the last addition
+    count: u64
+    bytes: u64
 
 
 @struct
@@ -91,7 +107,9 @@ class State:
     handed_out_used: u32
     looks: Ptr[Look]  # of each thread of each recorded block of this launch
     looks_room: u64
-    sample: u32  # how many clusters of a launch run; 0: all
+    added: Ptr[Added]  # of this launch
+    added_room: u32
+    added_used: u32
     clusters: u32
     cluster: u32  # blocks of each
     buckets: Array[u32, BUCKETS]
@@ -108,6 +126,7 @@ def launch(blocks: u64, threads: u32, cluster: u64) -> None:
     st.cluster = u32(max(cluster, u64(1)))
     st.clusters = u32(blocks) // st.cluster
     st.handed_out_used = 0
+    st.added_used = 0
     st.launches += 1
     st.base = st.warps_used
     st.warps_of_block = (threads + 31) // 32
@@ -214,9 +233,11 @@ def event(site: u32, block: u32, thread: u32, values: Ptr[u64]) -> None:
 def handed_out(block: u32, thread: u32, counter: Ptr[u32], value: u32) -> u32:
     """Return the number that a block gets of a counter which hands out tiles.
 
-    The first one is the counter's. After that all blocks of the launch, of which some run, take turns.
+    The first one is the counter's. After that all blocks of the launch take turns, if some of them run.
     """
     st = state.place
+    if sampled.value == 0:
+        return atomic("add", counter, value)
     number = u32(0)
     first = counter[0]
     while number < st.handed_out_used:
@@ -247,28 +268,98 @@ def handed_out(block: u32, thread: u32, counter: Ptr[u32], value: u32) -> u32:
     return entry.first + value * (turn * st.clusters + block // st.cluster)
 
 
+@native
+def loaded(pointer: Ptr, bytes_: u32) -> u64:
+    """Return a number of 1, 2, 4 or 8 bytes."""
+    if bytes_ == 1:
+        return u64(Ptr[u8](pointer)[0])
+    if bytes_ == 2:
+        return u64(Ptr[u16](pointer)[0])
+    if bytes_ == 4:
+        return u64(Ptr[u32](pointer)[0])
+    return Ptr[u64](pointer)[0]
+
+
+@native
+def put(pointer: Ptr, bytes_: u32, value: u64) -> None:
+    """Store a number of 1, 2, 4 or 8 bytes."""
+    if bytes_ == 1:
+        Ptr[u8](pointer)[0] = u8(value)
+    elif bytes_ == 2:
+        Ptr[u16](pointer)[0] = u16(value)
+    elif bytes_ == 4:
+        Ptr[u32](pointer)[0] = u32(value)
+    else:
+        Ptr[u64](pointer)[0] = value
+
+
+@native
+def note_addition(pointer: Ptr, bytes_: u32, value: u64) -> None:
+    """Remember that 1 was added to memory, which is now a number."""
+    st = state.place
+    number = u32(0)
+    while number < st.added_used and st.added[number].pointer != pointer:
+        number += 1
+    if number == st.added_used:
+        if number == st.added_room:
+            st.added_room = number * 2 + 64
+            st.added = Ptr[Added](realloc(st.added, u64(st.added_room) * size_of(Added)))
+        st.added_used += 1
+        st.added[number].pointer = pointer
+        st.added[number].bytes = u64(bytes_)
+        st.added[number].count = 0
+    st.added[number].value = value
+    st.added[number].count += 1
+
+
 @recorder.export
-def looked(block: u32, thread: u32, pointer: Ptr[u32]) -> None:
-    """Before a thread looks at memory in a loop.
+def looked(block: u32, thread: u32, pointer: Ptr, bytes_: u32, how: u32, compare: u64) -> u32:
+    """Before a thread looks at memory in a loop that waits; return 1 if it has waited for too long.
 
     Where some CTAs of a launch run, it may wait for others. If nothing changes for long, they are assumed to have come one further.
     """
     st = state.place
-    if (st.sample == 0) | (st.sample >= st.clusters):
-        return
+    if sampled.value == 0:
+        return 0
     slot = st.slots[block]
     if slot == 0:
         slot = record_block(block)
     look = st.looks[u64(slot - 1) * u64(st.warps_of_block) * 32 + u64(thread)]
-    if (look.pointer != pointer) | (look.value != pointer[0]):
+    now = loaded(pointer, bytes_)
+    if (look.pointer != pointer) | (look.value != now):
+        if look.pointer != pointer:
+            look.added = 0
         look.pointer = pointer
-        look.value = pointer[0]
+        look.value = now
         look.rounds = 0
-        return
+        return 0
     look.rounds += 1
-    if look.rounds >= PATIENCE:
-        pointer[0] = pointer[0] + 1
-        look.value = pointer[0]
+    if look.rounds < PATIENCE:
+        return 0
+    look.added += 1
+    if look.added > MOST_ADDITIONS:
+        return 1
+    if how == ADDS:
+        put(pointer, bytes_, now + 1)
+        look.value = loaded(pointer, bytes_)
+        note_addition(pointer, bytes_, look.value)
+    elif how == SWAPS:
+        put(pointer, bytes_, compare)
+        look.value = loaded(pointer, bytes_)
+    return 0
+
+
+@recorder.export
+def launched() -> None:
+    """After a launch: take back what others were assumed to have added, where memory was not set to something less since."""
+    st = state.place
+    for number in range(st.added_used):
+        one = st.added[number]
+        bytes_ = u32(one.bytes)
+        now = loaded(one.pointer, bytes_)
+        if (now - one.value) << (64 - 8 * one.bytes) >> 63 == 0:
+            put(one.pointer, bytes_, now - one.count)
+    st.added_used = 0
 
 
 @recorder.export

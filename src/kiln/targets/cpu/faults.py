@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
+from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeRuntimeError
 from ..host.call_context import STOP_DEADLOCK, STOP_STEPS, STOP_TIMEOUT, Context
 from ..host.faults import where_in_kernel
 from ..lowering.sites import Site
+from .events import MOST_ADDITIONS
 
 
 class WarpFault(DSLUserCodeRuntimeError):
@@ -43,7 +44,7 @@ def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) 
     return kind(f"{text}{where_in_kernel(record, site)}", hint=hint, span=site.span, calls=site.calls)
 
 
-def _explained(record: Context, site: Site) -> tuple[type[DSLUserCodeRuntimeError] | None, str, str]:
+def _explained(record: Context, site: Site) -> tuple[type[DSLBaseError] | None, str, str]:
     """Return the class, message and hint of a fault by the kind of its site; no class if host code has it, too."""
     number = record.arguments[0]
     if site.kind == "lanes":
@@ -53,6 +54,10 @@ def _explained(record: Context, site: Site) -> tuple[type[DSLUserCodeRuntimeErro
             text,
             "all 32 lanes execute it together: move it out of the branch, or let blocks have whole warps",
         )
+    if site.kind == "recording":
+        text = f"{site.message} at {number & (1 << 64) - 1:#x} waits for CTAs that do not run while others are recorded"
+        hint = f"the loop saw no end after {MOST_ADDITIONS} additions to that memory: check that it is set before the launch"
+        return DSLRuntimeError, text, hint
     if site.kind == "limit":
         what, _, hint = site.message.partition("\n")
         return DSLUserCodeRuntimeError, what % number, hint

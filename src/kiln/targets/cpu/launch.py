@@ -248,3 +248,5 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])
     if x.module.sanitizer is not None:
         x.module.sanitizer.launched(x, b)
+    if x.module.recorder is not None:
+        x.module.recorder.launched(b)

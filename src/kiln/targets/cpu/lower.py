@@ -16,7 +16,7 @@ from ..host import lower as host
 from ..lowering.builder import Builder, int_type
 from ..lowering.expansion import Handlers, begin, combined, expand_operations, find_work
 from ..lowering.launch_limits import check_limits
-from . import expand
+from . import expand, spin_loops
 from .expand import Expander, FunctionState
 from .launch import block_function, block_name, launch
 from .ops import (
@@ -74,6 +74,8 @@ class KernelExpansion(expand.Expansion):
         work = find_work(x, state.operation)
         if state.is_kernel:
             lane_updates.mark(op for op, _, _ in work.operations)
+            if self.recorder is not None:
+                spin_loops.mark(state.operation)
         tasks = begin(x, work)
         fuses = state.is_kernel and self.sanitizer is None and self.counter is None
         matrices = [task for task in tasks if fuses and task.name in matrix_fusion.OPERATIONS]

@@ -44,6 +44,8 @@ def _access(x: Expander, op: ir.Operation, b: Builder, at: int, type_: ir.Type, 
     modifiers = _modifiers(op, "ordering")
     if modifiers and not stores:
         x.let_others_run(op, b, "loop around a load")
+        if x.module.recorder is not None:
+            x.module.recorder.looked(x, op, b, op.operands[at], type_)
     op.operands[at] = hooks_of(x, op).ordered(b, op.operands[at], carrier_type(type_), modifiers, stores)
 
 
@@ -72,6 +74,9 @@ def _store(x: Expander, op: ir.Operation, b: Builder) -> object:
 def _update(x: Expander, op: ir.Operation, b: Builder, ordering: str) -> None:
     if x.function.is_kernel:
         x.let_others_run(op, b, "loop around an atomic operation")
+        if x.module.recorder is not None:
+            compare = op.operands[1] if op.name == "llvm.cmpxchg" else None
+            x.module.recorder.looked(x, op, b, op.operands[0], op.operands[1].type, compare)
         x.function.adds_floats |= _number(op, "bin_op") in _FLOAT_ADDITIONS
         type_ = carrier_type(op.operands[1].type)
         op.operands[0] = hooks_of(x, op).atomic(b, op.operands[0], type_, _modifiers(op, ordering))

@@ -17,6 +17,7 @@ from ...host.arithmetic import round_to_bf16, widen_bf16
 from ...lowering.builder import Builder, int_attr, int_type
 from ...lowering.expansion import AnyOp, Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
+from .. import spin_loops
 from ..expand import Expander, in_open_loop
 from ..sanitizer.hooks import hooks_of
 from .sync import SEQUENTIAL
@@ -65,10 +66,10 @@ def atomic_rmw(
     if isinstance(value.type, ir.VectorType) and value_bytes(value.type) > 4:
         return _rmw_of_each(x, op, b, kind, pointer, value, modifiers)
     recorder = x.module.recorder
-    if recorder is not None and kind == "add" and recorder.hands_out(op, pointer, value):
+    if recorder is not None and kind == "add" and value.type == int_type(32) and spin_loops.hands_out(op):
         return recorder.handed_out(x, op, b, pointer, value)
     if pauses:
-        _wait(x, op, b, "loop around an atomic operation", pointer)
+        _wait(x, op, b, "loop around an atomic operation", pointer, value.type)
     if kind == "add" and _is_float(value.type) and x.function.is_kernel:
         x.function.adds_floats |= not _is_shared(x, pointer)
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
@@ -88,11 +89,13 @@ def atomic_rmw(
     )
 
 
-def _wait(x: Expander, op: ir.Operation, b: Builder, what: str, pointer: ir.Value, shared: bool = False) -> None:
+def _wait(
+    x: Expander, op: ir.Operation, b: Builder, what: str, pointer: ir.Value, type_: ir.Type, shared: bool = False
+) -> None:
     """Let other threads run before an operation that may look again and again for what they do."""
     x.let_others_run(op, b, what, pointer)
-    if x.module.recorder is not None and in_open_loop(op) and not (shared or _is_shared(x, pointer)):
-        x.module.recorder.looked(x, b, pointer)
+    if x.module.recorder is not None and not (shared or _is_shared(x, pointer)):
+        x.module.recorder.looked(x, op, b, pointer, type_)
 
 
 def _is_shared(x: Expander, pointer: ir.Value) -> bool:
@@ -168,12 +171,14 @@ def atomic_cas(
 ) -> ir.Value:
     """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation", pointer)
-    pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     result = value.type
     bits = value.type
     if _is_float(bits):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
         compare, value = (b.value("arith.bitcast", bits, (v,)) for v in (compare, value))
+    if x.module.recorder is not None and not _is_shared(x, pointer):
+        x.module.recorder.looked(x, op, b, pointer, bits, compare)
+    pointer = hooks_of(x, op).atomic(b, pointer, result, modifiers)
     old = b.extract(_compare_exchange(b, pointer, compare, value), bits, 0)
     return old if old.type == result else b.value("arith.bitcast", result, (old,))
 
@@ -199,7 +204,7 @@ def ordered_load(
 ) -> ir.Value:
     """Emit a load with an order; `space` is where from, if that is known."""
     if "nc" not in modifiers.split("."):  # nobody writes what it reads
-        _wait(x, op, b, "loop around a load", pointer, "smem" in space)
+        _wait(x, op, b, "loop around a load", pointer, type_, "smem" in space)
     carrier = carrier_type(type_)
     looks_again = x.module.recorder is not None and in_open_loop(op)  # how often says nothing about a GPU
     if x.module.counter is not None and not looks_again:

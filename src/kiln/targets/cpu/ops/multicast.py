@@ -56,6 +56,8 @@ def load_reduce(
     size = words * word.width // 8
 
     def before(each: Builder, place: ir.Value) -> None:
+        if x.module.recorder is not None:
+            x.module.recorder.looked(x, op, each, place, word if "f" not in type_ else result)
         hooks_of(x, op).ordered(each, place, result, modifiers, stores=False)
 
     copies, count = _for_each_copy(x, op, b, pointer, size, before)

@@ -28,9 +28,11 @@ MAX_RESIDENT = 4096
 NEVER = (1 << 64) - 1
 
 workers = launching.variable("workers", i32, 1)
+"""The OS threads that a launch may use, which Python sets."""
 sample = launching.variable("sample", u32)
 """How many groups of a launch run, spread over the grid; 0: all."""
-"""The OS threads that a launch may use, which Python sets."""
+sampled = launching.variable("sampled", u32)
+"""1 if only some groups of the last launch run."""
 
 
 @struct
@@ -276,7 +278,9 @@ def launch(
     state = local(u64)
     if seed(ALL_GROUPS, state) != 0 and total < 1 << 31:
         order(state, u32(total), ref(job).first, ref(job).stride)
+    sampled.value = 0
     if sample.value != 0 and u64(sample.value) < total:
+        sampled.value = 1
         job.total = u64(sample.value)
         job.stride = u32(total // job.total)
         if at_once != 0:
