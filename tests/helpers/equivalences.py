@@ -21,8 +21,9 @@ _OWN_ARRIVAL = "lane 0 arrives itself after its writes, and a phase has the arri
 _FENCED_BY_CREATE = "create executes the same fence after it has made the mbarriers"
 _ONLY_THE_INDEX = "a release says which buffer it is, by the index; the phase is not used"
 _ONE_TILE = "each block has one tile: nothing is released after it"
-_NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
+_NOTHING_BEFORE = "no kernel of this program that runs before it writes what it reads"
 _ONE_AFTER_ANOTHER = "kernels run one after another on the CPU target: the one before, which lays rows, has ended (test_gemm_mixed_input looks at the order in PTX)"
+_IN_PTX = "kernels run one after another on the CPU target: those before have ended (test_grouped_gemm_sm100 looks at the order in PTX)"
 _SEVERAL_STAGES = "other kernels have one stage, and run it"
 _IN_A_LOOP = "tiles of groups are stored in a loop, and released behind it"
 _WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
@@ -197,9 +198,9 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("impl.gemm.sm90_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "leaves one more group"): _WARNED,
     },
     "library_blackwell_gemm": {
-        ("impl.gemm.sm100.kernel: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
-        ("impl.gemm.sm100.kernel: griddepcontrol_wait() (2)", "deleted"): _NOTHING_BEFORE,
-        ("impl.gemm.sm100.load: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
+        ("impl.gemm.sm100.kernel: griddepcontrol_wait()", "deleted"): _IN_PTX,
+        ("impl.gemm.sm100.kernel: griddepcontrol_wait() (2)", "deleted"): _IN_PTX,
+        ("impl.gemm.sm100.load: griddepcontrol_wait()", "deleted"): _IN_PTX,
         ("impl.gemm.sm100.multiply: producer.tail()", "deleted"): _FREED_TOGETHER,
         ("impl.gemm.sm100_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "deleted"): _WARNED,
         ("impl.gemm.sm100_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "leaves one more group"): _WARNED,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import re
 from typing import Any
 
 import gemm_arrays
@@ -14,11 +16,13 @@ from gemm_arrays import close, exact, padded
 import kiln
 from kiln import kernels
 from kiln.base_dsl.typing import BFloat16
+from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import TensorLayout
 from kiln.kernels.impl.gemm import grouped_gemm as grouped
 from kiln.kernels.impl.gemm.problem import GroupedGemmProblem
 from kiln.kernels.impl.gemm.sm100_grouped import Sm100GroupedGemm
+from kiln.testing import dry_run
 
 F16, BF16, F32, E4M3, E5M2 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 E8M0 = ml_dtypes.float8_e8m0fnu
@@ -299,3 +303,31 @@ def test_refused_scales(of_a, why):
     a, b = operands(40, 128, 128, E4M3, 2)
     with pytest.raises(TypeError, match=why):
         kernels.grouped_gemm(a, b, offsets=np.array([9, 40]), scale_a=of_a, scale_b=scales(2, 4, 128))
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_bounds_and_scales_are_read_after_the_kernels_before(scaled, monkeypatch):
+    """On a GPU the GEMM may start beside the kernel that writes them; the CPU target runs one after the other."""
+    monkeypatch.setattr(launches, "_compiled", {})
+    a, b = np.zeros((512, 512), E4M3), np.zeros((4, 512, 512), E4M3).swapaxes(1, 2)
+    options: dict[str, Any] = {"config": C((256, 128, 128), (2, 1), 4, 2, 2, 1), "out_dtype": F32}
+    if scaled:
+        options |= {"scale_a": np.zeros((512, 16), E8M0), "scale_b": np.zeros((4, 16, 512), E8M0)}
+    with kiln.target("nvidia"), dry_run("sm_100a") as found:
+        kernels.grouped_gemm(a, b, offsets=np.zeros(4, np.int32), **options)
+    assert [x.kernel.split("_")[0] for x in found] == [*(["GroupScaleAtoms"] if scaled else []), "Sm100GemmKernel"]
+    steps = {
+        "griddepcontrol.wait": "wait",
+        "griddepcontrol.launch_dependents": "let go",
+        "ld.global": "bound",
+        ".shared::cluster.global": "TMA",
+        "tcgen05.ld": "accumulator",
+        "st.global": "store",
+        ".global.shared::cta": "store",
+    }
+    seen = [steps[one] for one in re.findall("|".join(map(re.escape, steps)), found[-1].artifacts["ptx"])]
+    order = [one for one, _ in itertools.groupby(seen)]
+    # all warps, then the warp that loads, then those that store
+    assert order == ["wait", "bound", "wait", "TMA", "wait", "let go", "accumulator", "store"]
+    if scaled:  # whose end lets the GEMM go on
+        assert "griddepcontrol" not in found[0].artifacts["ptx"]
