@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import textwrap
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import kiln
-from kiln.targets.cpu.sanitizer import state
+from kiln.base_dsl.diagnostics import DSLWarning
+from kiln.targets.cpu.sanitizer import several, state
 from kiln.workbench.ranks import checked, heap
 from kiln.workbench.serve_cuda import memory, ranks
 
@@ -59,6 +61,7 @@ def test_rules_across_devices(child):
     assert {name: rules for name, rules in found.items() if name in RIGHT and rules} == {}
     missed = {name: found.get(name) for name, rule in WRONG.items() if not set(rule.split(" or ")) & set(found[name])}
     assert missed == {} and set(found) == RIGHT | WRONG.keys()
+    assert done.stderr.count("does not check all that follows: more than 32766 launches") == 1
     assert "of an allocation of 128 bytes of device 1" in done.stderr and "on device 0" in done.stderr
 
 
@@ -105,6 +108,31 @@ def test_lanes_of_threads_that_have_ended(monkeypatch):
     own.free = [6]
     assert checked._new_lane(point(forgotten=1)) == 3
     assert checked._new_lane(None) == 6 and not own.retired
+
+
+def test_calls_of_a_build_share_their_facts(monkeypatch):
+    calls = several._Calls()
+    monkeypatch.setattr(several, "_calls", calls)
+    facts = several._of_host("read", None)
+    assert several._of_host("read", None) is facts
+    first, second = (several._begin_call(facts, 0) for _ in range(2))
+    assert first != second
+    calls.running.discard(first)
+    calls.idle[id(facts), 0] = [first]
+    assert several._begin_call(facts, 0) == first
+    assert several._begin_call(facts, 1) not in (first, second)
+    calls.running = {second}
+    monkeypatch.setattr(several, "_world", lambda: argparse.Namespace(forgotten=1))
+    several._drop_forgotten()
+    assert set(calls.facts) == {second} and not calls.hosts
+
+
+def test_what_is_not_checked_is_said_once(monkeypatch):
+    monkeypatch.setattr(several, "_calls", several._Calls())
+    monkeypatch.setattr(checked, "_checked", checked._Checked())
+    with pytest.warns(DSLWarning, match="more than 64 threads at once") as said:
+        checked._new_lane(None), checked._new_lane(None)
+    assert len(said) == 1
 
 
 def test_the_host_is_checked_where_the_sanitizer_is_on(monkeypatch):

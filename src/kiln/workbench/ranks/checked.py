@@ -114,6 +114,8 @@ def _new_lane(start: native.Point | None) -> int:
         lane = joined[0] if joined else next(iter(_checked.retired))
         del _checked.retired[lane]
     else:
+        if not _checked.free:
+            several.say_left_out(f"more than {_LANES} threads at once")
         lane = _checked.free.pop(0) if _checked.free else int(ranks.current() or 0)
     return lane
 

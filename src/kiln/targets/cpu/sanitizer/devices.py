@@ -279,6 +279,9 @@ def begin_launch() -> None:
         w.records = many(LaunchRecord, MOST_LAUNCHES)
     if w.launches < MOST_LAUNCHES - 1:
         w.launches += 1
+    if w.launches == MOST_LAUNCHES - 1:  # the record of all launches that are too many
+        w.left_out |= 1
+        st.rules = 0
     lane = w.lanes[st.lane]
     record = w.records[w.launches]
     record.call = st.call

@@ -86,6 +86,8 @@ def host_frees(rules: u64, low: u64, high: u64, ends: u32) -> None:
         freed.high = high
         freed.launch = w.launches
         w.freed_count += 1
+    else:
+        w.left_out |= 4
     launched(0)
 
 

@@ -33,6 +33,7 @@ from .state import (
     Thread,
     detector,
     state,
+    world,
 )
 from .store_buffer import forget_shared, settle_all
 
@@ -235,6 +236,8 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
     blocks = sizes.group
     n = per_block * blocks
     st.group = st.first_group + (lesser(number, u32((1 << GROUPS_SHIFT) - 1)) if st.several != 0 else number)
+    if st.several != 0 and number >= (1 << GROUPS_SHIFT) - 1:
+        world.place.left_out |= 2
     if st.next_group <= st.group:
         st.next_group = st.group + 1
     st.exits = 0

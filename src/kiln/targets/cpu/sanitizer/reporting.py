@@ -9,7 +9,7 @@ from ....native import Ptr, inline, native, u8, u32, u64
 from ..runtime.engine_table import BULK_LOAD
 from .devices import device_at
 from .memory import copy
-from .state import GLOBAL, GROUPS_SHIFT, MAX_FINDINGS, RULE, SHARED, Finding, Object, state, world
+from .state import GLOBAL, GROUPS_SHIFT, MAX_FINDINGS, MOST_LAUNCHES, RULE, SHARED, Finding, Object, state, world
 
 _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 """Rules about two equivalent places, whose order depends on the schedule."""
@@ -41,6 +41,8 @@ def report(
     st = state.place
     if (st.rules >> rule) & 1 == 0:
         return None
+    if st.several != 0 and other_group >> GROUPS_SHIFT == MOST_LAUNCHES - 1:
+        return None  # what is recorded of it is another launch's
     # the identities of bulk loads are mbarriers
     if st.engines > BULK_LOAD and other_group == st.group and other_tid // st.threads == BULK_LOAD:
         other_tid = BULK_LOAD * st.threads + st.bulk[other_tid % st.threads].thread

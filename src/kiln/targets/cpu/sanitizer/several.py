@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ....base_dsl import sanitizing
-from ....base_dsl.diagnostics import Span
+from ....base_dsl.diagnostics import Span, warn_at
 from ..runtime import launch_settings
 from ..runtime.parts import seed_variable
 from . import finding
@@ -38,8 +38,18 @@ class _Calls:
         """Tells the detector, once it is loaded, of the devices."""
         self.place: Callable[[], Place] = lambda: Place(0, 0)
         self.place_of: Callable[[int], str] = lambda address: ""
-        self.facts: list[tuple[ReportFacts, int]] = []
-        """The build and the device of each call, by its number."""
+        self.facts: dict[int, tuple[ReportFacts, int]] = {}
+        """The build and the device of each call that the detector may name, by its number."""
+        self.idle: dict[tuple[int, int], list[int]] = {}
+        """Numbers of calls that have ended, by the identity of the build and the device: the next one takes them."""
+        self.running: set[int] = set()
+        self.next = 0
+        self.forgotten = 0
+        """How often the detector had forgotten all calls when this was cleared."""
+        self.hosts: dict[tuple[str, Span | None, tuple[str, ...]], ReportFacts] = {}
+        """What stands for accesses of the host, by what they do, where, and what is looked for."""
+        self.said: set[str] = set()
+        """Why something was not checked, as far as that was said."""
         self.freed = (native.Freed * native.MOST_FREED)()  # pyright: ignore[reportOperatorIssue]
 
 
@@ -93,8 +103,7 @@ class Turn:
         self._memory = ctypes.create_string_buffer(PREFIX)
         with lock:
             _calls.tell()
-            self._number = len(_calls.facts)
-            _calls.facts.append((facts, self.place.device))
+            self._number = _begin_call(facts, self.place.device)
         self.records: list[native.Finding] = []
         self.findings: list[finding.Finding] = []
 
@@ -102,6 +111,7 @@ class Turn:
         enter = _function("enter", ctypes.c_uint64, *[ctypes.c_uint32] * 3)
         enter(ctypes.addressof(self._memory), self._number, self.place.device, self.place.lane)
         state().seed = ctypes.addressof(seed_variable())
+        _drop_forgotten()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,12 +123,50 @@ class Turn:
         for number, each in enumerate(kept):
             detector.findings[number] = each
         detector.findings_count = len(kept)
+        others = [_calls.facts[record.other_call] for record in self.records]  # another call may drop them
+        left_out = _world().left_out
         _function("leave")()
-        self.findings = [self._in_words(record) for record in self.records]
+        with lock:
+            _calls.running.discard(self._number)
+            _calls.idle.setdefault((id(self._facts), self.place.device), []).append(self._number)
+        self.findings = [
+            finding.in_words(record, self._facts, Sides(self.place.device, other, device, _calls.place_of))
+            for record, (other, device) in zip(self.records, others, strict=True)
+        ]
+        for bit, why in enumerate(native.LEFT_OUT):
+            if left_out >> bit & 1:
+                say_left_out(why)
 
-    def _in_words(self, record: native.Finding) -> finding.Finding:
-        other, device = _calls.facts[record.other_call]
-        return finding.in_words(record, self._facts, Sides(self.place.device, other, device, _calls.place_of))
+
+def _begin_call(facts: ReportFacts, device: int) -> int:
+    """Return a number for a call: that of one with the same build that has ended, if there is any."""
+    idle = _calls.idle.get((id(facts), device))
+    if idle:
+        number = idle.pop()
+    else:
+        number = _calls.next
+        _calls.next += 1
+        _calls.facts[number] = facts, device
+    _calls.running.add(number)
+    return number
+
+
+def _drop_forgotten() -> None:
+    """Drop calls that the detector has forgotten. To be called in a turn."""
+    forgotten = _world().forgotten
+    if forgotten != _calls.forgotten:
+        with lock:
+            _calls.forgotten = forgotten
+            _calls.facts = {number: each for number, each in _calls.facts.items() if number in _calls.running}
+            _calls.idle.clear()
+            _calls.hosts.clear()
+
+
+def say_left_out(why: str) -> None:
+    """Warn, once, that something is not checked."""
+    if why not in _calls.said:
+        _calls.said.add(why)
+        warn_at(None, f"the sanitizer does not check all that follows: {why}")
 
 
 def watch(
@@ -142,7 +190,7 @@ def last_write(address: int) -> str:
         return ""
     out = native.LastWrite()
     _function("last_write", *[ctypes.c_uint64] * 2)(address, ctypes.addressof(out))
-    if not out.is_there:
+    if not out.is_there or out.call not in _calls.facts:
         return ""
     facts = _calls.facts[out.call][0]
     return finding.writer(facts, out)
@@ -152,9 +200,13 @@ def last_write(address: int) -> str:
 
 
 def _of_host(what: str, span: Span | None) -> ReportFacts:
-    facts = ReportFacts(sanitizing.kinds())
-    facts.sites = [SanitizedSite(what, span, (), "")]
-    facts.kernels = [KernelInfo("", [])]
+    key = what, span, sanitizing.kinds()
+    facts = _calls.hosts.get(key)
+    if facts is None:
+        facts = ReportFacts(sanitizing.kinds())
+        facts.sites = [SanitizedSite(what, span, (), "")]
+        facts.kernels = [KernelInfo("", [])]
+        _calls.hosts[key] = facts
     return facts
 
 

@@ -91,6 +91,12 @@ GROUPS_SHIFT = 16
 """On several devices, a group's number is that of its launch, shifted by this, plus its number in the launch."""
 MOST_DEVICES = 16
 MOST_FREED = 1 << 12
+LEFT_OUT: tuple[str, ...] = (
+    f"more than {MOST_LAUNCHES - 2} launches and accesses of the host since all ranks had met and none ran",
+    f"more than {(1 << GROUPS_SHIFT) - 1} blocks or clusters in a launch",
+    f"more than {MOST_FREED} pieces of symmetric memory that were given back",
+)
+"""Why something is not checked on several devices."""
 ATOMIC_BIT = 1 << 31
 SCOPE_AT = 29
 NONCOHERENT_BIT = 1 << 28
@@ -629,6 +635,8 @@ class World:
     freed: Ptr[Freed]
     freed_count: u64
     forgotten: u64  # how often all launches were forgotten
+    left_out: u32  # what was not checked: bits of `LEFT_OUT`
+    unused: u32
 
 
 @struct
