@@ -293,7 +293,8 @@ def _takes_all(counter: cute.Tensor, taken: cute.Tensor, tiles: Int32):
         tile = arch.atomic_add(counter.iterator, Int32(1))
         while tile < tiles:
             taken[tile] = arch.block_idx()[0] + 1
-            tile = arch.atomic_add(counter.iterator, Int32(1))
+            again = cute.make_tensor(counter.iterator, cute.make_layout(tiles))
+            tile = arch.atomic_add(again.iterator, Int32(1))
 
 
 @cute.jit

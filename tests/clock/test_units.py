@@ -8,11 +8,12 @@ import pytest
 
 from kiln import DSLRuntimeError, cute
 from kiln.base_dsl.target import target
-from kiln.clock import units
+from kiln.clock import known, units
 from kiln.clock.calibration import instructions, wgmma
 from kiln.clock.rates import Rates, sustained_mhz, tensor_mhz
 from kiln.clock.units import Quantity, Units
 from kiln.hardware import devices, sass, toolchain
+from kiln.hardware.architectures import Arch
 
 
 def test_a_file_keeps_quantities():
@@ -85,3 +86,8 @@ def test_the_units_of_an_h200():
     assert sustained_mhz(h200, model, 1.0) < sustained_mhz(h200, model, 0.3) < sustained_mhz(h200, model, 0.0) == 1980
     with pytest.raises(DSLRuntimeError, match="no units of H300"):
         units.of("H300")
+
+
+def test_a_gpu_stands_for_its_own_compute_capability():
+    names = ("sm_90a", "sm_100a", "sm_103a", "sm_107a")
+    assert [known.device_of(Arch[name]) for name in names] == ["H200", "B200", None, None]

@@ -13,7 +13,7 @@ from nvidia_testing import needs_nvdisasm
 
 from kiln import cute, kernels
 from kiln.base_dsl.diagnostics import Span
-from kiln.clock import chip, sm, units, walk
+from kiln.clock import chip, prediction, sm, units, walk
 from kiln.clock.costs import Accesses, Cost, Costs, Memory
 from kiln.clock.rates import Rates
 from kiln.clock.recording import Event, Launch, Recording, Warp, WarpAccess
@@ -117,6 +117,13 @@ def _run(rates: Rates, *warps: list[tuple[Cost, Event | None]]) -> sm.Sm:
     simulated = sm.Sm(rates, Memory())
     simulated.run([(0, Warp(0, number, []), steps) for number, steps in enumerate(warps)], 1, 1)
     return simulated
+
+
+def test_no_unit_is_busy_for_longer_than_the_time():
+    ran = _run(_rates(), [(Cost(10.0, {}), None)])
+    ran.stores[0].serve(0.0, 400.0)  # bytes that are written after the last warp has ended
+    ran.ports[0].serve(0.0, 100.0)
+    assert prediction._busy(ran) == {"tma store": 1.0, "tma load": 0.25}
 
 
 def test_an_arrival_at_a_barrier_does_not_wait():

@@ -18,7 +18,7 @@ def device_of(architecture: Architecture) -> str | None:
     """Return the GPU that programs of an architecture are predicted for; None if the units of none are known."""
     from .prediction import DEFAULTS  # start-up: it loads the targets
 
-    device = DEFAULTS.get(architecture.generation.major)
+    device = DEFAULTS.get((architecture.generation.major, architecture.generation.minor))
     return device if device is not None and _has_units(device) else None
 
 

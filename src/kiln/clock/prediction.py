@@ -170,21 +170,21 @@ def _matched(recorded: Sequence[Launch], launches: Sequence[DryLaunch]) -> list[
     return matched
 
 
-DEFAULTS = {9: "H200", 10: "B200"}
-"""The GPU that is meant where none is named, by the generation that programs are compiled for."""
+DEFAULTS = {(9, 0): "H200", (10, 0): "B200"}
+"""The GPU that is meant where none is named, by the compute capability that programs are compiled for."""
 
 
 def _model(name: str | None) -> Model:
     if name is None:
         architecture = current.architecture(target=get_target("nvidia"))
-        major = architecture.generation.major
-        if major not in DEFAULTS:
+        capability = architecture.generation.major, architecture.generation.minor
+        if capability not in DEFAULTS:
             raise error(
                 DSLRuntimeError,
                 f"nothing is known of the units of a GPU of {architecture.name}",
                 hint="the clock knows " + ", ".join(DEFAULTS.values()),
             )
-        name = DEFAULTS[major]
+        name = DEFAULTS[capability]
     row = devices.model_of(name)
     if row is None:
         near = ", ".join(devices.near_names(name)) or ", ".join(DEFAULTS.values())
@@ -383,9 +383,14 @@ def _changes(rates: Rates, busy: dict[str, float]) -> Iterator[tuple[str, Rates]
 
 
 def _busy(sm: Sm) -> dict[str, float]:
-    """Return the part of the time that each unit of an SM is busy, busiest first; the first CTA of the cluster counts."""
-    cycles = max(state.last for state in sm.states)
+    """Return the part of the time that each unit of an SM is busy, busiest first; the first CTA of the cluster counts.
+
+    The time ends when the last request is served, which may be after the last warp has ended.
+    """
     rank = min(sm.cores)
+    engines = [sm.umma[rank], sm.ports[rank], sm.stores[rank], sm.dram[rank], sm.l2[rank]]
+    engines += [core.tensor for core in sm.cores[rank]]
+    cycles = max(*(state.last for state in sm.states), *(engine.free for engine in engines))
     units_: dict[str, float] = {}
     for core in sm.cores[rank]:
         for pipe, taken in core.busy.items():

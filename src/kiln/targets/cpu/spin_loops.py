@@ -10,7 +10,7 @@ import re
 from collections.abc import Hashable, Iterator
 
 from ...dialects import cute, nvgpu
-from ...dialects.declaration import DECLARED, PURE
+from ...dialects.declaration import DECLARED, PURE, Alias
 from ...dialects.definition import constant
 from ...mlir import context, ir
 from ..lowering.builder import int_type
@@ -207,6 +207,8 @@ def _key(value: ir.Value) -> Hashable:
     kind = DECLARED.get(op.name)
     if len(op.regions) or op.name in _LOOKS:
         return None
+    if kind is not None and isinstance(kind.ALIAS, Alias) and kind.ALIAS.how == "same":
+        return _key(op.operands[list(kind.OPERANDS).index(kind.ALIAS.operand)])
     if kind is not None and (kind.VARIES in ("thread", "warp", "cta") or not (kind.TRAITS == PURE or kind.READS)):
         return None
     keys = [_key(operand) for operand in op.operands]
