@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from made_traces import gemm
+from nvidia_testing import needs_nvdisasm
 
 import kiln
 from kiln.bank_conflicts import AccessSession
@@ -61,6 +62,7 @@ def found(name, problem=0, **config):
     return {one.name: one for one in advice.advise(result)}
 
 
+@needs_nvdisasm
 @pytest.mark.parametrize(
     ("case", "problem", "flawed", "better", "name", "says"),
     [
@@ -76,6 +78,7 @@ def test_a_flaw_is_found_where_it_is_planted(case, problem, flawed, better, name
     assert name not in found(case, problem, **better)
 
 
+@needs_nvdisasm
 def test_operands_and_results_of_mma_sync():
     flaws_ = found("mma_gemm", {"k": 512}, operands="elements")
     assert "in each step" in flaws_["single-operands"].fact
