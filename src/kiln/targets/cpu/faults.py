@@ -8,7 +8,6 @@ from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeRu
 from ..host.call_context import STOP_DEADLOCK, STOP_STEPS, STOP_TIMEOUT, Context
 from ..host.faults import where_in_kernel
 from ..lowering.sites import Site
-from .events import MOST_ADDITIONS
 
 
 class WarpFault(DSLUserCodeRuntimeError):
@@ -56,6 +55,10 @@ def _explained(record: Context, site: Site) -> tuple[type[DSLBaseError] | None, 
         )
     if site.kind == "recording":
         text = f"{site.message} at {number & (1 << 64) - 1:#x} waits for CTAs that do not run while others are recorded"
+        from .events import (
+            MOST_ADDITIONS,
+        )  # it compiles: a process that found its kernel in the cache has no use for it
+
         hint = f"the loop saw no end after {MOST_ADDITIONS} additions to that memory: check that it is set before the launch"
         return DSLRuntimeError, text, hint
     if site.kind == "limit":
