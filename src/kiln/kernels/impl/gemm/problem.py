@@ -239,6 +239,12 @@ class GroupedGemmProblem(GemmProblem):
     name = "grouped_gemm"
     shape_hint = "(1, T, K), (G, K, N), (1, T, N), or (G, M, K), (G, K, N), (G, M, N)"
 
+    def why_no_tma(self) -> str | None:
+        """Return why TMA cannot load rows of its groups; None if it can."""
+        if self.contiguous and not self.operands()[0].k_major:
+            return "rows of groups begin anywhere, and TMA loads from multiples of 16 bytes: a must be contiguous in K"
+        return None
+
     @property
     def batches_of_a(self) -> int:
         return 1 if self.contiguous else self.num_groups

@@ -27,9 +27,7 @@ class Sm100GroupedGemm(Sm100Gemm):
     """tcgen05 on tiles that TMA loads, of groups that CTAs look up."""
 
     def suits(self, problem: GroupedGemmProblem, device: Device) -> str | None:
-        if problem.contiguous and not problem.operands()[0].k_major:
-            return "rows of groups begin anywhere, and TMA loads from multiples of 16 bytes: a must be contiguous in K"
-        return super().suits(problem, device)
+        return problem.why_no_tma() or super().suits(problem, device)
 
     def candidates(self, problem: GroupedGemmProblem, device: Device) -> Iterator[Sm100GemmConfig]:
         bits = problem.dtype.width

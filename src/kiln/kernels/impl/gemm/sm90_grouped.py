@@ -29,9 +29,7 @@ class Sm90GroupedGemm(Sm90Gemm):
     """WGMMA on tiles that TMA loads, of groups that CTAs look up."""
 
     def suits(self, problem: GroupedGemmProblem, device: Device) -> str | None:
-        if problem.contiguous and not problem.operands()[0].k_major:
-            return "rows of groups begin anywhere, and TMA loads from multiples of 16 bytes: a must be contiguous in K"
-        return super().suits(problem, device)
+        return problem.why_no_tma() or super().suits(problem, device)
 
     def configs(self, problem: GroupedGemmProblem, device: Device) -> list[Sm90GemmConfig]:
         costs: dict[Sm90GemmConfig, float] = {}
